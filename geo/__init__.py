@@ -1,0 +1,1 @@
+"""Where things are and how they are blurred: pure functions over arrays."""

@@ -1,0 +1,1 @@
+"""The outermost layer: which graph runs, and the programs that people start."""

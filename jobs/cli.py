@@ -1,0 +1,198 @@
+"""The command `wayveil`: names every program; each imports what it needs only when it runs, so that `--help` stays fast.
+
+A new program is a module of `jobs` and, here, a function of a few lines that imports and calls it.
+"""
+
+import logging
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs.errors import UserError
+
+__all__ = ["app", "main"]
+
+DEBUG_VARIABLE = "WAYVEIL_DEBUG"
+EXIT_FAILURE = 1
+EXIT_USER_ERROR = 2
+UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+app = typer.Typer(
+    name="wayveil",
+    help="Protects streams of locations: services read protected topics, and never a raw fix.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+broker_app = typer.Typer(help="A one-node Kafka broker on this machine.", no_args_is_help=True)
+topics_app = typer.Typer(help="The topics of the product.", no_args_is_help=True)
+app.add_typer(broker_app, name="broker")
+app.add_typer(topics_app, name="topics")
+
+DataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_BROKER_DATA", help="Folder of the local broker.")]
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap", envvar="WAYVEIL_BOOTSTRAP", help="Address host:port of Kafka; by default the local broker.", show_default=False
+    ),
+]
+DEFAULT_DATA = Path(".wayveil/broker")
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help=f"Show the trace of an error, also by {DEBUG_VARIABLE}=1.")] = False,
+) -> None:
+    """Take the options of all commands; `main` has read --debug already, wherever it stands."""
+
+
+@broker_app.command("start")
+def broker_start(
+    data: DataOption = DEFAULT_DATA,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on.", show_default="the last one, or any free")] = None,
+) -> None:
+    """Start the broker and wait until it answers."""
+    from jobs.broker import Broker
+
+    typer.echo(f"running at {Broker(data).start(port)}")
+
+
+@broker_app.command("stop")
+def broker_stop(data: DataOption = DEFAULT_DATA) -> None:
+    """Stop the broker; its data stay."""
+    from jobs.broker import Broker
+
+    broker = Broker(data)
+    if not broker.status().running:
+        typer.echo("stopped already")
+    elif broker.stop():
+        typer.echo("stopped, but only by killing it: it did not end in time")
+    else:
+        typer.echo("stopped")
+
+
+@broker_app.command("status")
+def broker_status(data: DataOption = DEFAULT_DATA) -> None:
+    """Tell whether the broker runs, and at which address."""
+    from jobs.broker import Broker
+
+    status = Broker(data).status()
+    typer.echo(f"running at {status.bootstrap} (process {status.pid})" if status.running else "stopped")
+
+
+@topics_app.command("create")
+def topics_create(
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic that is read in parallel.")] = 4,
+    audience: Annotated[list[str] | None, typer.Option(help="An audience that gets a topic traces.<audience>; may be repeated.")] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Inputs carry event times instead of the broker's clock.")] = False,
+    bootstrap: BootstrapOption = None,
+    data: DataOption = DEFAULT_DATA,
+) -> None:
+    """Create the topics that do not exist yet."""
+    from jobs.kafka import create_topics, product_topics
+
+    topics = product_topics(partitions, audience or (), replay=replay)
+    created = create_topics(resolve_bootstrap(bootstrap, data), topics)
+    for name in topics:
+        typer.echo(f"{'created' if name in created else 'exists '}  {name}")
+
+
+@app.command("heartbeat")
+def heartbeat(
+    every: Annotated[str, typer.Option(help="Time between two heartbeats, at most one tick: 500ms, 10s, 1m.")] = "10s",
+    once: Annotated[bool, typer.Option("--once", help="Write one heartbeat and end.")] = False,
+    topic: Annotated[list[str] | None, typer.Option(help="Topic to keep alive; may be repeated.", show_default="fixes, policies")] = None,
+    bootstrap: BootstrapOption = None,
+    data: DataOption = DEFAULT_DATA,
+) -> None:
+    """Write heartbeats into every partition of the inputs, so that silence neither stalls a job nor shows."""
+    from jobs import kafka
+
+    pause_s = parse_duration_s(every)
+    address = resolve_bootstrap(bootstrap, data)
+    due = time.monotonic()
+    while True:
+        for name in topic or ["fixes", "policies"]:
+            kafka.heartbeat(address, name)
+        if once:
+            return
+        due = max(due + pause_s, time.monotonic())
+        time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
+
+
+def resolve_bootstrap(bootstrap: str | None, data: Path) -> str:
+    """Give the address of Kafka: the one that was named, else that of the running local broker.
+
+    Parameters
+    ----------
+    bootstrap : str or None
+        Address that the user named.
+    data : Path
+        Folder of the local broker.
+
+    Raises
+    ------
+    UserError
+        If none is named and none runs.
+    """
+    if bootstrap:
+        return bootstrap
+    from jobs.broker import Broker
+
+    running = Broker(data).status().bootstrap
+    if running is None:
+        raise UserError("No local broker runs: start one with `wayveil broker start`, or name another with --bootstrap.")
+    return running
+
+
+def parse_duration_s(text: str) -> float:
+    """Read a duration.
+
+    Parameters
+    ----------
+    text : str
+        Number and unit: ``500ms``, ``10s``, ``1m``, ``2h``.
+
+    Returns
+    -------
+    float
+        Seconds, above zero.
+
+    Raises
+    ------
+    UserError
+        If it is no duration above zero.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
+    seconds = float(found[1]) * UNIT_S[found[2]] if found else 0.0
+    if seconds <= 0:
+        raise UserError(f"`{text}` is no duration: write a number above zero and a unit, for instance 500ms, 10s or 1m.")
+    return seconds
+
+
+def main() -> None:
+    """Run the command line; errors become one sentence.
+
+    The text of an unexpected error is withheld with its trace, since it can quote a record and so a position.
+    """
+    debug = "--debug" in sys.argv[1:] or os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    if not debug:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    try:
+        app(arguments)
+    except UserError as error:
+        if debug:
+            raise
+        print(f"wayveil: {error}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+    except Exception as error:
+        if debug:
+            raise
+        print(f"wayveil: {type(error).__name__} stopped the command; run again with --debug to see the trace.", file=sys.stderr)
+        sys.exit(EXIT_FAILURE)

@@ -1,0 +1,206 @@
+"""One TOML file says everything a job needs; every problem in it is listed at once."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from geo.plane import Region
+
+__all__ = [
+    "JobSettings",
+    "KafkaSettings",
+    "PrivacySettings",
+    "RegionSettings",
+    "SecretSource",
+    "Settings",
+    "SettingsError",
+    "SourceSettings",
+    "TickSettings",
+    "TopicNames",
+    "load_settings",
+    "parse_settings",
+]
+
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
+
+
+class SettingsError(ValueError):
+    """The settings are not usable; the message lists every problem, a line each."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(_Section):
+    """Where the broker is.
+
+    `transaction_timeout_s` must exceed the checkpoint interval plus the longest outage to survive, and stay at or
+    below the broker's `transaction.max.timeout.ms` (15 minutes by Kafka's default).
+    """
+
+    bootstrap: str = Field(default="127.0.0.1:9092", pattern=r"^[^\s:]+:\d+(,[^\s:]+:\d+)*$")
+    transaction_timeout_s: int = Field(default=900, ge=10, le=86_400)
+
+
+class TopicNames(_Section):
+    """Output topics. `rejected`, `late`, `balance` and `runs` are for operators only: no audience may read them."""
+
+    traces: TopicName = "traces"
+    releases: TopicName = "releases"
+    rejected: TopicName = "rejected"
+    late: TopicName = "late"
+    balance: TopicName = "balance"
+    runs: TopicName = "runs"
+
+    def written_by_job(self) -> list[str]:
+        """Return the topics that the streaming job itself writes."""
+        return [self.traces, self.releases, self.rejected, self.late, self.balance]
+
+
+class SourceSettings(_Section):
+    """One raw topic of JSON documents and the names of its fields.
+
+    `time_unit` is fixed per source and never guessed; `iso` times need an offset. `text_numbers` accepts coordinates
+    and times written as text ("12.3"); without it they are rejected.
+    """
+
+    topic: TopicName = "fixes"
+    user: str = "user"
+    time: str = "t"
+    lat: str = "lat"
+    lon: str = "lon"
+    time_unit: Literal["s", "ms", "us", "iso"] = "ms"
+    text_numbers: bool = False
+    null_island_deg: float = Field(default=0.01, ge=0, le=1, description="half width of the rejected band around 0,0; 0 switches it off")
+    archive_start: str = Field(default="2000-01-01", pattern=r"^\d{4}-\d{2}-\d{2}$")
+    future_tolerance_s: int = Field(default=300, ge=0, le=86_400)
+    max_user_bytes: int = Field(default=256, ge=1, le=4096)
+
+
+class RegionSettings(_Section):
+    """The public bounding box in degrees; west > east crosses the antimeridian. Positions outside are clipped to it."""
+
+    name: str
+    south: float = Field(ge=-90, le=90)
+    west: float = Field(ge=-180, le=180)
+    north: float = Field(ge=-90, le=90)
+    east: float = Field(ge=-180, le=180)
+
+    def region(self) -> Region:
+        """Return the region as the `geo` package knows it."""
+        return Region(self.name, self.south, self.west, self.north, self.east)
+
+
+class TickSettings(_Section):
+    """Tumbling event-time ticks.
+
+    A fix is late iff its tick's end + `lateness_s` is at or before its own record's log timestamp. A user stays
+    enrolled until `silent_ticks` ticks pass without a fix. `max_speed_mps` is tested only between fixes of one window.
+    """
+
+    length_s: int = Field(default=60, ge=1, le=86_400)
+    lateness_s: int = Field(default=30, ge=0, le=7 * 86_400)
+    max_fixes: int = Field(default=60, ge=1, le=1000)
+    max_speed_mps: float = Field(default=70.0, gt=0, le=1000)
+    silent_ticks: int = Field(default=60, ge=1, le=100_000)
+
+
+class PrivacySettings(_Section):
+    """What is promised: likelihoods change by at most a factor `ratio` between places `radius_m` apart.
+
+    `window_ticks` is w of the w-event guarantee and `releases_per_window` sets its limit: so many full charges in any
+    w consecutive ticks. The defaults promise ln 4 within 200 m per released tick and 120 releases a day; somebody who
+    stays put all day can then be averaged down to about 290 m / sqrt(120) = 26 m, which is the price of 120 answers.
+    """
+
+    ratio: float = Field(default=4.0, gt=1, le=1000)
+    radius_m: float = Field(default=200.0, gt=0, le=100_000)
+    step_m: int = Field(default=10, ge=1, le=1000)
+    window_ticks: int = Field(default=1440, ge=1, le=100_000)
+    releases_per_window: int = Field(default=120, ge=1, le=100_000)
+    epoch_ticks: int = Field(default=1440, ge=1, le=1_000_000)
+    audience: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    policy_version: int = Field(default=1, ge=1)
+
+
+class SecretSource(_Section):
+    """A file, or an environment variable, that holds at least 32 random bytes; exactly one of the two."""
+
+    file: str | None = None
+    env: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.file is None) == (self.env is None):
+            raise ValueError("set exactly one of `file` and `env`")
+        return self
+
+
+class JobSettings(_Section):
+    """How the job runs. `shards` must not change between a run and its restart from a checkpoint."""
+
+    parallelism: int = Field(default=2, ge=1, le=4096)
+    shards: int = Field(default=64, ge=1, le=65_536)
+    checkpoint_dir: str = ".wayveil/checkpoints"
+    checkpoint_interval_s: float = Field(default=10, ge=0.1, le=3600)
+    restarts: int = Field(default=3, ge=0, le=1000)
+    batch: int = Field(default=20_000, ge=1, le=1_000_000)
+
+
+class Settings(_Section):
+    """Everything a job needs."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    topics: TopicNames = TopicNames()
+    source: tuple[SourceSettings, ...] = Field(default=(SourceSettings(),), min_length=1, max_length=255)
+    region: RegionSettings
+    tick: TickSettings = TickSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    secret: SecretSource
+    job: JobSettings = JobSettings()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        topics = [source.topic for source in self.source] + [*self.topics.written_by_job(), self.topics.runs]
+        if len(set(topics)) != len(topics):
+            raise ValueError("every topic needs a name of its own: a raw topic and an output topic, or two of them, share one")
+        if self.kafka.transaction_timeout_s <= self.job.checkpoint_interval_s:
+            raise ValueError("kafka.transaction_timeout_s must be longer than job.checkpoint_interval_s")
+        self.region.region()
+        return self
+
+
+def parse_settings(document: Mapping[str, Any]) -> Settings:
+    """Validate settings given as nested mappings.
+
+    Raises
+    ------
+    SettingsError
+        With one line for every problem: the setting's path and what it should be.
+    """
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors(include_url=False, include_input=False)]
+        raise SettingsError("the settings have problems to mend:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+
+
+def load_settings(path: Path) -> Settings:
+    """Read and validate a TOML settings file; relative paths in it are taken from the working folder.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read, is not TOML, or is not valid.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read; pass the path of an existing TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the settings file {path} is not TOML: {error}") from None
+    return parse_settings(document)

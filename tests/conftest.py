@@ -1,0 +1,18 @@
+"""Fixtures of all tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the address of a broker that lives as long as the test session."""
+    node = Broker(Path(tmp_path_factory.mktemp("broker")))
+    try:
+        yield node.start()
+    finally:
+        node.stop()
