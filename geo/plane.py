@@ -107,8 +107,8 @@ class Plane:
     -----
     The projection is J. P. Snyder, *Map Projections: A Working Manual*, USGS Professional Paper 1395 (1987), section 24, as PROJ's
     ``laea`` computes it. Its scale depends on the distance c from the middle: 1 / cos(c/2) across and cos(c/2) along the radius.
-    Positions are rounded to millimetres; where the middle is a pole, PROJ moves what is within 0.3 m of it to the pole. Going back from
-    plane to degrees is exact to 5 mm.
+    Positions are rounded to millimetres, and going back to degrees is exact to 5 mm; where the middle is a pole, PROJ's formula cancels,
+    and both are exact to 0.3 m only within 20 m of it.
     """
 
     def __init__(self, region: Region) -> None:

@@ -216,9 +216,9 @@ class Broker:
             os.kill(record.pid, number)
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self._child is not None:
-                self._child.poll()  # a dead child stays in the table until its parent asks
             if not self._is_ours(record):
+                if self._child is not None and self._child.pid == record.pid:
+                    self._child.wait()  # a dead child stays in the table until its parent asks
                 return True
             time.sleep(POLL_S)
         return False

@@ -33,6 +33,8 @@ broker_app = typer.Typer(help="A one-node Kafka broker on this machine.", no_arg
 topics_app = typer.Typer(help="The topics of the product.", no_args_is_help=True)
 app.add_typer(broker_app, name="broker")
 app.add_typer(topics_app, name="topics")
+run_app = typer.Typer(help="The streaming jobs.", no_args_is_help=True)
+app.add_typer(run_app, name="run")
 
 DataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_BROKER_DATA", help="Folder of the local broker.")]
 BootstrapOption = Annotated[
@@ -41,7 +43,9 @@ BootstrapOption = Annotated[
         "--bootstrap", envvar="WAYVEIL_BOOTSTRAP", help="Address host:port of Kafka; by default the local broker.", show_default=False
     ),
 ]
+SettingsOption = Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")]
 DEFAULT_DATA = Path(".wayveil/broker")
+DEFAULT_SETTINGS = Path("wayveil.toml")
 
 
 @app.callback()
@@ -87,26 +91,43 @@ def broker_status(data: DataOption = DEFAULT_DATA) -> None:
 
 @topics_app.command("create")
 def topics_create(
+    settings: SettingsOption = DEFAULT_SETTINGS,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic that is read in parallel.")] = 4,
-    audience: Annotated[list[str] | None, typer.Option(help="An audience that gets a topic traces.<audience>; may be repeated.")] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Inputs carry event times instead of the broker's clock.")] = False,
-    bootstrap: BootstrapOption = None,
-    data: DataOption = DEFAULT_DATA,
 ) -> None:
-    """Create the topics that do not exist yet."""
+    """Create the topics of a settings file that do not exist yet."""
     from jobs.kafka import create_topics, product_topics
+    from jobs.traces import read_settings
 
-    topics = product_topics(partitions, audience or (), replay=replay)
-    created = create_topics(resolve_bootstrap(bootstrap, data), topics)
+    read = read_settings(settings)
+    topics = product_topics(read, partitions, replay=replay)
+    created = create_topics(read.kafka.bootstrap, topics)
     for name in topics:
         typer.echo(f"{'created' if name in created else 'exists '}  {name}")
+
+
+@run_app.command("traces")
+def run_traces(
+    settings: SettingsOption = DEFAULT_SETTINGS,
+    bounded: Annotated[bool, typer.Option("--bounded", help="End at the present end of the topics.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint of the last run.")] = False,
+    spend_again: Annotated[
+        bool, typer.Option("--spend-again", help="Look a second time at ticks of an earlier, different run, and charge for it.")
+    ] = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Submitted to a Flink cluster, which brings the connector jar.")] = False,
+) -> None:
+    """Protect live traces: raw fixes in, sanitized positions and the public ledger out."""
+    from jobs.traces import Options, read_settings
+    from jobs.traces import run_traces as run
+
+    run(read_settings(settings), Options(bounded, resume, spend_again, cluster))
 
 
 @app.command("heartbeat")
 def heartbeat(
     every: Annotated[str, typer.Option(help="Time between two heartbeats, at most one tick: 500ms, 10s, 1m.")] = "10s",
     once: Annotated[bool, typer.Option("--once", help="Write one heartbeat and end.")] = False,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to keep alive; may be repeated.", show_default="fixes, policies")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Topic to keep alive; may be repeated.", show_default="fixes")] = None,
     bootstrap: BootstrapOption = None,
     data: DataOption = DEFAULT_DATA,
 ) -> None:
@@ -117,7 +138,7 @@ def heartbeat(
     address = resolve_bootstrap(bootstrap, data)
     due = time.monotonic()
     while True:
-        for name in topic or ["fixes", "policies"]:
+        for name in topic or ["fixes"]:
             kafka.heartbeat(address, name)
         if once:
             return

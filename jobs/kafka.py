@@ -3,7 +3,7 @@
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from jobs.errors import UserError
 from jobs.preflight import require_broker, require_topics
+from streaming.settings import Settings
 
 __all__ = [
     "HEARTBEAT",
@@ -36,7 +37,11 @@ HEARTBEAT = b'{"wayveil":"heartbeat"}'
 
 TIMEOUT_MS = 15_000
 STALL_S = 30.0
+DELIVERY_MS = 30_000
+SETTLE_S = DELIVERY_MS / 1000 + 15
+CLOSE_S = 5.0
 POLL_MS = 200
+BATCH_BYTES = 256 * 1024
 MAX_IN_FLIGHT = 20_000
 PROGRESS_EVERY = 10_000
 
@@ -98,31 +103,30 @@ class SendReport:
     failed: Mapping[str, int]
 
 
-def product_topics(partitions: int, audiences: Iterable[str] = (), *, replay: bool = False) -> dict[str, TopicSpec]:
-    """Name the topics of the product.
+def product_topics(settings: Settings, partitions: int, *, replay: bool = False) -> dict[str, TopicSpec]:
+    """Name the topics that a deployment needs.
 
     Parameters
     ----------
+    settings : Settings
+        Names of the topics.
     partitions : int
         Partitions of each topic that is read in parallel, at least 1.
-    audiences : iterable of str
-        Audiences; each has a topic ``traces.<audience>``.
     replay : bool
         Whether the inputs carry event times instead of the broker's clock.
 
     Returns
     -------
     dict of str to TopicSpec
-        Inputs, products, and the operator's topics. `policies` and `runs` are ordered as a whole, so they have one partition.
+        Inputs, products, and the operator's topics. `runs` is ordered as a whole, so it has one partition.
     """
-    input_config = EVENT_TIME if replay else {}
-    wide = ["rejected", "late", "balance", "density", *(f"traces.{audience}" for audience in audiences)]
+    names = settings.topics
     return {
-        "fixes": TopicSpec(partitions, input_config),
-        "policies": TopicSpec(1, {**input_config, **FOR_EVER}),
-        "runs": TopicSpec(1, FOR_EVER),
-        "releases": TopicSpec(partitions, FOR_EVER),
-        **{name: TopicSpec(partitions) for name in wide},
+        **{source.topic: TopicSpec(partitions, EVENT_TIME if replay else {}) for source in settings.source},
+        names.runs: TopicSpec(1, FOR_EVER),
+        names.traces: TopicSpec(partitions, FOR_EVER),
+        names.releases: TopicSpec(partitions, FOR_EVER),
+        **{name: TopicSpec(partitions) for name in (names.rejected, names.late, names.balance)},
     }
 
 
@@ -268,17 +272,20 @@ def send_all(bootstrap: str, records: Iterable[Record], progress: Callable[[int]
         If the broker stops answering, or a topic does not exist.
     """
     tally = _Tally(progress)
-    known: set[str] = set()
-    with _producer(bootstrap) as producer:
+    by_topic: dict[str, Any] = {}
+    with _plain_errors(bootstrap), ExitStack() as open_producers:
+        by_limit: dict[int, Any] = {}
         for topic, partition, key, value, timestamp_ms in records:
-            if topic not in known:
-                require_topics(bootstrap, topic)
-                known.add(topic)
+            producer = by_topic.get(topic)
+            if producer is None:
+                limit = _max_message_bytes(bootstrap, topic)
+                producer = by_limit.get(limit) or open_producers.enter_context(_producer(bootstrap, limit))
+                by_topic[topic] = by_limit[limit] = producer
             try:
                 tally.add(producer.send(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms))
             except (kafka_errors.MessageSizeTooLargeError, ValueError, AssertionError) as error:
                 tally.refuse(error)
-        producer.flush()
+        # No flush(): in kafka-python 3.0 it can raise without cause. Waiting for each record does the same.
         return tally.report()
 
 
@@ -338,7 +345,7 @@ class _Tally:
 
     def _settle(self, future: Any) -> None:
         try:
-            future.get(timeout=STALL_S)
+            future.get(timeout=SETTLE_S)
         except kafka_errors.KafkaError as error:
             if _is_outage(error):
                 raise
@@ -357,12 +364,22 @@ def _full_config(spec: TopicSpec) -> dict[str, str]:
     return {"message.timestamp.type": "LogAppendTime", **spec.config}
 
 
+def _config_value(admin: Any, topic: str, name: str) -> str:
+    answer = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
+    return str(answer["topic"][topic][name]["value"])
+
+
+def _max_message_bytes(bootstrap: str, topic: str) -> int:
+    require_topics(bootstrap, topic)
+    with _admin(bootstrap) as admin:
+        return int(_config_value(admin, topic, "max.message.bytes"))
+
+
 def _check_existing(admin: Any, name: str, spec: TopicSpec) -> None:
     partitions = len(admin.describe_topics([name])[0]["partitions"])
     if partitions != spec.partitions:
         raise UserError(f"Topic {name} exists with {partitions} partitions, not {spec.partitions}: delete it, or ask for {partitions}.")
-    answer = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
-    kind = answer["topic"][name]["message.timestamp.type"]["value"]
+    kind = _config_value(admin, name, "message.timestamp.type")
     wanted = _full_config(spec)["message.timestamp.type"]
     if kind != wanted:
         raise UserError(f"Topic {name} exists with {kind} timestamps, not {wanted}: delete it, or use another broker folder.")
@@ -385,6 +402,7 @@ def _drain(consumer: Any, ranges: Mapping[Any, tuple[int, int]]) -> Iterator[Any
     for partition, (begin, _) in ranges.items():
         consumer.seek(partition, begin)
     remaining = {partition for partition, (begin, end) in ranges.items() if begin < end}
+    consumer.resume(*remaining)  # an earlier call may have paused them
     consumer.pause(*(set(ranges) - remaining))
     deadline = time.monotonic() + STALL_S
     positions: dict[Any, int] = {}
@@ -436,22 +454,29 @@ def _consumer(bootstrap: str, topic: str) -> Iterator[tuple[Any, list[Any]]]:
 
 
 @contextmanager
-def _producer(bootstrap: str) -> Iterator[Any]:
-    with _plain_errors(bootstrap):
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=bootstrap,
-            acks="all",
-            linger_ms=20,
-            batch_size=256 * 1024,
-            bootstrap_timeout_ms=TIMEOUT_MS,
-            request_timeout_ms=TIMEOUT_MS,
-            delivery_timeout_ms=2 * TIMEOUT_MS,
-            max_block_ms=TIMEOUT_MS,
-        )
+def _producer(bootstrap: str, max_message_bytes: int) -> Iterator[Any]:
+    """Open a producer whose batches fit the topic: a batch that the broker finds too large would lose its small records as well."""
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        linger_ms=20,
+        batch_size=min(BATCH_BYTES, max_message_bytes),
+        max_request_size=max_message_bytes,
+        bootstrap_timeout_ms=TIMEOUT_MS,
+        request_timeout_ms=TIMEOUT_MS,
+        delivery_timeout_ms=DELIVERY_MS,
+        max_block_ms=TIMEOUT_MS,
+    )
+    try:
+        yield producer
+    finally:
         try:
-            yield producer
-        finally:
-            producer.close(timeout=5)
+            producer.close(timeout=CLOSE_S)
+        except kafka_errors.KafkaError:
+            # With the broker gone, close() gives up and leaves its thread running: end that first, which drops what was not sent.
+            producer._sender.force_close()
+            producer._sender.join(CLOSE_S)
+            producer.close(timeout=CLOSE_S)
 
 
 def _is_outage(error: BaseException) -> bool:

@@ -81,7 +81,7 @@ class Decoder:
         log_ms: NDArray[np.int64],
         partition: NDArray[np.int64],
         offset: NDArray[np.int64],
-        source: NDArray[np.int64],
+        source: int = 0,
     ) -> NDArray[np.void]:
         """Decode a batch.
 
@@ -89,8 +89,10 @@ class Decoder:
         ----------
         values
             n raw record values; None is a record without a value.
-        log_ms, partition, offset, source
-            Arrays of shape (n,): log timestamp, place in the log, and index of the source's settings.
+        log_ms, partition, offset
+            Arrays of shape (n,): log timestamp and place in the log.
+        source
+            Index of the settings of the source that all of them come from.
 
         Returns
         -------
@@ -100,14 +102,7 @@ class Decoder:
         rows = np.zeros(len(values), RECORD)
         rows["log_ms"], rows["partition"], rows["offset"], rows["source"] = log_ms, partition, offset, source
         docs = _parse(values)
-        if len(self._sources) == 1:
-            self._fill(rows, docs, 0)
-        else:
-            for number in np.unique(source).tolist():
-                where = np.flatnonzero(rows["source"] == number)
-                part = rows[where]
-                self._fill(part, [docs[i] for i in where.tolist()], number)
-                rows[where] = part
+        self._fill(rows, docs, source)
         timed = (rows["kind"] == Kind.FIX) | (rows["kind"] >= Kind.POSITION_MISSING)
         rows["tick"] = self._grid.tick_of(np.where(timed, rows["t_ms"], rows["log_ms"]))
         return rows

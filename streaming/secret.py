@@ -1,5 +1,6 @@
 """The deployment's secret: where it is read and how its absence is refused."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def load_secret(source: SecretSource) -> bytes:
     Returns
     -------
     bytes
-        At least 32 bytes.
+        32 bytes derived from the source's content.
 
     Raises
     ------
@@ -44,7 +45,7 @@ def load_secret(source: SecretSource) -> bytes:
             raise SecretError(f"the environment variable {source.env} holds no secret; set it to 32 or more random bytes")
     if len(raw) < MIN_BYTES:
         raise SecretError(f"the secret has {len(raw)} bytes; use at least {MIN_BYTES} random bytes")
-    return raw
+    return hashlib.blake2b(raw, digest_size=32, person=b"wayveil").digest()
 
 
 def secret_check(secret: bytes) -> str:

@@ -92,15 +92,9 @@ def test_life_of_a_broker(node: Broker) -> None:
     assert node.stop() is False
     assert node.status() == BrokerStatus(running=False)
 
-    host, port = bootstrap.split(":")
-    with socket.socket() as other:
-        other.bind((host, int(port)))
-        other.listen()
-        controller_port = json.loads(record_file(node).read_text())["controller_port"]
-        with socket.socket() as another:
-            another.bind((host, controller_port))
-            another.listen()
-            moved = node.start()
+    record = json.loads(record_file(node).read_text())
+    with socket.create_server(("127.0.0.1", record["port"])), socket.create_server(("127.0.0.1", record["controller_port"])):
+        moved = node.start()
     assert moved != bootstrap
     assert send_all(moved, [(TOPIC, 0, None, b"3", None)]).sent == 1
     assert [value for *_, value in read_committed(moved, TOPIC)] == [b"1", b"2", b"3"]

@@ -18,8 +18,10 @@ from jobs.kafka import (
     read_committed,
     send_all,
 )
+from streaming.settings import parse_settings
 
 _numbers = count()
+SETTINGS = parse_settings({"region": {"name": "r", "south": 1, "west": 1, "north": 2, "east": 2}, "secret": {"env": "SECRET"}})
 YEAR_2008_MS = 1_201_959_000_000
 
 
@@ -49,14 +51,13 @@ def write_in_transaction(bootstrap: str, topic: str, *contents: bytes, commit: b
 
 
 def test_product_topics_that_are_ordered_as_a_whole_have_one_partition() -> None:
-    topics = product_topics(8, ["city"])
-    assert {name for name, spec in topics.items() if spec.partitions == 1} == {"runs", "policies"}
-    assert "traces.city" in topics
+    topics = product_topics(SETTINGS, 8)
+    assert {name for name, spec in topics.items() if spec.partitions == 1} == {"runs"}
 
 
 def test_inputs_of_a_replay_carry_event_times() -> None:
-    topics = product_topics(8, replay=True)
-    assert {name for name, spec in topics.items() if spec.config.get("message.timestamp.type") == "CreateTime"} == {"fixes", "policies"}
+    topics = product_topics(SETTINGS, 8, replay=True)
+    assert {name for name, spec in topics.items() if spec.config.get("message.timestamp.type") == "CreateTime"} == {"fixes"}
 
 
 @pytest.mark.parametrize("function", [log_ranges, lambda at, topic: list(read_committed(at, topic)), heartbeat])
@@ -183,9 +184,16 @@ class TestSendAll:
     def test_a_record_that_the_broker_finds_too_large(self, broker: str) -> None:
         topic = new_topic(broker, max_message_bytes="1000")
         report = send_all(broker, [(topic, 0, None, value, None) for value in (b"a", b"x" * 5_000, b"b", b"c")])
-        assert report.sent == 3
-        assert sum(report.failed.values()) == 1
+        assert (report.sent, report.failed) == (3, {"MessageSizeTooLargeError": 1})
         assert values(broker, topic) == [b"a", b"b", b"c"]
+
+    def test_batches_fit_a_topic_of_small_records(self, broker: str) -> None:
+        topic = new_topic(broker, max_message_bytes="300")
+        report = send_all(broker, [(topic, 0, None, b"x" * size, None) for size in range(1, 301)])
+        assert report.sent + sum(report.failed.values()) == 300
+        assert report.sent > 200
+        assert set(report.failed) == {"MessageSizeTooLargeError"}
+        assert [len(value or b"") for value in values(broker, topic)] == list(range(1, report.sent + 1))
 
     def test_a_record_without_key_and_value_is_refused(self, broker: str) -> None:
         topic = new_topic(broker)

@@ -1,0 +1,105 @@
+"""The topic `runs`: what this start reads, whether it would be a second look, and what earlier looks have spent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from jobs.errors import UserError
+from jobs.kafka import log_ranges, read_committed, send_all
+from streaming.clock import now_ms
+from streaming.earlier import EarlierSpends
+from streaming.runs import Partition, Run, fingerprint, overlapping, tick_range
+from streaming.settings import Settings
+from streaming.shard import tick_grid
+
+__all__ = ["admit", "earlier_spends", "known_runs", "latest_checkpoint", "plan", "record", "spent_releases"]
+
+EARLIER_FILE = "earlier.npz"
+
+
+def plan(settings: Settings, secret: bytes, bounded: bool) -> Run:
+    """Say what a start would read now, without starting it.
+
+    A bounded run ends at the present end of its topics. Its ticks close up to the lowest log time at which a partition ends, so
+    that the outcome is a function of the log and not of the order in which partitions are read.
+    """
+    inputs = tuple(
+        Partition(source.topic, number, part.begin_offset, part.end_offset, part.first_ms, part.last_ms)
+        for source in settings.source
+        for number, part in sorted(log_ranges(settings.kafka.bootstrap, source.topic).items())
+    )
+    horizon = min((part.last_ms for part in inputs if part.last_ms is not None), default=0) if bounded else None
+    if not bounded:
+        inputs = tuple(Partition(p.topic, p.partition, p.begin, p.begin, p.first_ms, None) for p in inputs)
+    first, last = tick_range(tick_grid(settings), inputs, horizon)
+    if all(part.first_ms is None for part in inputs):
+        first = tick_grid(settings).first_open(now_ms())
+    return Run(fingerprint(secret, settings, inputs, horizon), first, last, horizon, inputs, now_ms())
+
+
+def known_runs(settings: Settings) -> list[Run]:
+    """Return the runs recorded so far, oldest first."""
+    return [Run.load(value) for *_, value in read_committed(settings.kafka.bootstrap, settings.topics.runs) if value is not None]
+
+
+def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
+    """Refuse a run that would look again at ticks of another run.
+
+    Raises
+    ------
+    UserError
+        Unless `spend_again`.
+    """
+    if overlapping(run, earlier) and not spend_again:
+        raise UserError(
+            "An earlier, different run covers some of these ticks: continue it with --resume, or pass --spend-again to spend "
+            "privacy budget on them a second time (the earlier spends are then loaded into the ledger)."
+        )
+
+
+def record(settings: Settings, run: Run) -> None:
+    """Write a run to the topic `runs`."""
+    report = send_all(settings.kafka.bootstrap, [(settings.topics.runs, 0, run.fingerprint.encode(), run.dump(), None)])
+    if report.failed:
+        raise UserError(f"The run could not be recorded in topic {settings.topics.runs}: check the broker and start again.")
+
+
+def spent_releases(settings: Settings) -> Iterator[tuple[str, int, int]]:
+    """Yield (pseudonym, tick, charge in micro-epsilon) of every distinct release in the traces topic.
+
+    An identical release spends nothing, so that repeats of an identical run count once.
+    """
+    seen: set[tuple[str, int, float, float, int]] = set()
+    for *_, value in read_committed(settings.kafka.bootstrap, settings.topics.traces):
+        row = orjson.loads(value) if value is not None else {}
+        if row.get("status") != "released":
+            continue
+        release = (row["user"], row["tick"], row["lat"], row["lon"], row["epsilon_micro"])
+        if release not in seen:
+            seen.add(release)
+            yield row["user"], row["tick"], row["epsilon_micro"]
+
+
+def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Path, resume: bool) -> EarlierSpends:
+    """Return what other runs have spent in the ticks of this run and the window before it; kept beside its checkpoints."""
+    kept = folder / EARLIER_FILE
+    if resume and kept.exists():
+        with np.load(kept) as columns:
+            return EarlierSpends(columns["name"], columns["tick"], columns["charge_micro"])
+    spends = EarlierSpends.none()
+    if any(other.fingerprint != run.fingerprint for other in earlier):
+        begin = run.first_tick - settings.privacy.window_ticks
+        spends = EarlierSpends.of(
+            row for row in spent_releases(settings) if begin < row[1] and (run.last_tick is None or row[1] <= run.last_tick)
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(kept, name=spends.name, tick=spends.tick, charge_micro=spends.charge_micro)
+    return spends
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest complete checkpoint of a run, or None."""
+    found = [(meta.stat().st_mtime_ns, meta.parent) for meta in folder.glob("*/chk-*/_metadata")]
+    return max(found)[1] if found else None

@@ -1,0 +1,105 @@
+"""The program `wayveil run traces`: check everything first, then run the graph until it ends."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs import runs
+from jobs.errors import UserError
+from jobs.preflight import java_program, require_jars, require_topics
+from streaming.runs import Run, fingerprint
+from streaming.secret import SecretError, load_secret, secret_check
+from streaming.settings import Settings, SettingsError, load_settings
+
+__all__ = ["Options", "read_settings", "run_traces"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line chooses beside the settings.
+
+    Parameters
+    ----------
+    bounded
+        End at the present end of the topics.
+    resume
+        Go on from the newest checkpoint of the last run.
+    spend_again
+        Allow a second look at ticks that another run has covered.
+    cluster
+        Submitted to a Flink cluster, which brings the connector jar itself.
+    """
+
+    bounded: bool = False
+    resume: bool = False
+    spend_again: bool = False
+    cluster: bool = False
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a settings file.
+
+    Raises
+    ------
+    UserError
+        With every problem of the file.
+    """
+    try:
+        return load_settings(path)
+    except SettingsError as error:
+        raise UserError(str(error)) from error
+
+
+def run_traces(settings: Settings, options: Options) -> Run:
+    """Run the traces job until its input ends (or for ever) and return what ran.
+
+    Raises
+    ------
+    UserError
+        If something that the job needs is missing, or if the start would be a second look.
+    """
+    jars = []
+    if not options.cluster:
+        java_program()
+        jars = require_jars("flink", "flink-sql-connector-kafka")
+    try:
+        secret = load_secret(settings.secret)
+    except SecretError as error:
+        raise UserError(f"{error}.") from error
+    topics = settings.topics
+    require_topics(settings.kafka.bootstrap, *(s.topic for s in settings.source), *topics.written_by_job(), topics.runs)
+
+    earlier = runs.known_runs(settings)
+    run = _last_run(settings, secret, earlier) if options.resume else runs.plan(settings, secret, options.bounded)
+    folder = Path(settings.job.checkpoint_dir) / run.fingerprint
+    checkpoint = runs.latest_checkpoint(folder) if options.resume else None
+    if not options.resume:
+        runs.admit(run, earlier, options.spend_again)
+    spends = runs.earlier_spends(settings, run, earlier, folder, options.resume)
+    if not options.resume:
+        runs.record(settings, run)
+
+    from streaming.flink.graph import TracesJob
+
+    job = TracesJob(settings, secret_check(secret), run, spends, folder, jars, checkpoint)
+    try:
+        job.start().wait()
+    except Exception as error:
+        raise UserError(f"The job failed: {_cause(error)} Its checkpoints are kept; mend the cause and go on with --resume.") from error
+    return run
+
+
+def _last_run(settings: Settings, secret: bytes, earlier: list[Run]) -> Run:
+    if not earlier:
+        raise UserError("There is no run to resume: start one without --resume.")
+    last = earlier[-1]
+    if fingerprint(secret, settings, last.inputs, last.horizon_ms) != last.fingerprint:
+        raise UserError("The last run had other settings or another secret: restore them to resume it, or start without --resume.")
+    return last
+
+
+def _cause(error: BaseException) -> str:
+    """Return the kind of the innermost cause; its text is withheld, since it could quote a record."""
+    text = str(error)
+    causes = [line.split(":")[1].strip() for line in text.splitlines() if line.startswith("Caused by:")]
+    kind = causes[-1] if causes else type(error).__name__
+    return f"{kind.rsplit('.', 1)[-1]} (see it whole with --debug)."

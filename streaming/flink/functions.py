@@ -1,0 +1,182 @@
+"""The two Python steps of the job as Flink calls them: each unpacks what Flink gives, calls `streaming`, and packs the answer."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pyflink.common import Row, Types
+from pyflink.datastream import KeyedProcessFunction, RuntimeContext
+from pyflink.datastream.state import ListStateDescriptor, MapState, MapStateDescriptor, ValueStateDescriptor
+from pyflink.table.udf import FunctionContext, ScalarFunction
+
+from streaming.decode import Decoder, split_by_shard
+from streaming.earlier import EarlierSpends
+from streaming.records import FIRST_POSITION_REASON, RECORD, Kind
+from streaming.secret import SecretError, load_secret, secret_check
+from streaming.settings import Settings
+from streaming.shard import Outputs, Protector, ShardState, tick_grid
+
+__all__ = ["EMITTED", "PackFixes", "ProtectShard"]
+
+EMITTED = Types.ROW_NAMED(["topic", "lines"], [Types.STRING(), Types.STRING()])
+LINES_A_BLOCK = 500
+LAST_WATERMARK = 2**63 - 1
+
+
+def _worker_secret(settings: Settings, check: str) -> bytes:
+    """Read the secret where the worker runs: it never travels with the job."""
+    secret = load_secret(settings.secret)
+    if secret_check(secret) != check:
+        raise SecretError("this worker's secret is not the one the job was submitted with; give all of them the same secret")
+    return secret
+
+
+class PackFixes(ScalarFunction):  # type: ignore[misc]
+    """Raw records of one batch -> one block of packed records for each shard.
+
+    A vectorised function must return a row for each row. The first rows of its answer carry the shards' blocks, the others are
+    empty, and the query drops these before they cost anything: so a batch crosses from Python as a few blocks.
+    """
+
+    def __init__(self, settings: Settings, check: str) -> None:
+        self._settings, self._check = settings, check
+
+    def open(self, function_context: FunctionContext) -> None:
+        """Build the decoder, with the worker's own copy of the secret."""
+        self._decoder = Decoder(self._settings.source, tick_grid(self._settings), _worker_secret(self._settings, self._check))
+
+    def eval(self, values: pd.Series, log_time: pd.Series, partition: pd.Series, offset: pd.Series, source: int) -> pd.DataFrame:
+        """Decode a batch of n records of one source; returns n rows (shard, block). Flink passes a literal as itself."""
+        rows = self._decoder.decode(
+            values.tolist(),
+            log_time.to_numpy().astype("datetime64[ms]").astype(np.int64),
+            partition.to_numpy(np.int64),
+            offset.to_numpy(np.int64),
+            source,
+        )
+        shards, blocks = split_by_shard(rows, self._settings.job.shards)
+        empty = len(rows) - len(blocks)
+        return pd.DataFrame({"shard": np.array([*shards, *[-1] * empty], np.int32), "block": [*blocks, *[None] * empty]})
+
+
+class _Slots(MutableMapping[int, bytes]):
+    """The ledger's slots in Flink's map state."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+
+    def __getitem__(self, slot: int) -> bytes:
+        value = self._state.get(slot)
+        if value is None:
+            raise KeyError(slot)
+        return bytes(value)
+
+    def __setitem__(self, slot: int, value: bytes) -> None:
+        self._state.put(slot, value)
+
+    def __delitem__(self, slot: int) -> None:
+        self._state.remove(slot)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._state.keys()))
+
+    def __len__(self) -> int:
+        return len(list(self._state.keys()))
+
+    def clear(self) -> None:
+        """Remove every slot."""
+        self._state.clear()
+
+
+class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
+    """Blocks of one shard wait until their ticks close; then `Protector` turns each tick into lines.
+
+    The watermark is the log clock: the lowest, over all partitions, of the highest log timestamp so far.
+
+    Parameters
+    ----------
+    settings, check
+        Settings, and the digest by which a worker knows the submitter's secret.
+    horizon_ms
+        For a bounded input, the log time up to which ticks close; what waits beyond it is accounted for and not released.
+    earlier
+        What earlier runs have spent.
+    """
+
+    def __init__(self, settings: Settings, check: str, horizon_ms: int | None, earlier: EarlierSpends) -> None:
+        self._settings, self._check, self._horizon_ms, self._earlier = settings, check, horizon_ms, earlier
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state's handles and build the protector."""
+        blob = Types.PICKLED_BYTE_ARRAY()
+        self._pending = runtime_context.get_list_state(ListStateDescriptor("pending", blob))
+        self._users = runtime_context.get_state(ValueStateDescriptor("users", blob))
+        self._slots = _Slots(runtime_context.get_map_state(MapStateDescriptor("ledger", Types.LONG(), blob)))
+        self._grid = tick_grid(self._settings)
+        self._protector = Protector(self._settings, _worker_secret(self._settings, self._check), self._earlier)
+
+    def process_element(self, value: Row, ctx: Any) -> None:
+        """Keep a block until its ticks close."""
+        rows = np.frombuffer(value[1], RECORD)
+        first_open = self._grid.first_open(ctx.timer_service().current_watermark() + 1)
+        if int(rows["tick"].min()) < first_open:
+            rows = _late_for_closed(rows, first_open)
+        self._pending.add(rows.tobytes())
+        self._wake(ctx, int(rows["tick"].min()))
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Row]:
+        """Close every tick that the log clock has passed."""
+        watermark, shard = ctx.timer_service().current_watermark(), ctx.get_current_key()
+        end = self._grid.first_open(watermark + 1)
+        if self._horizon_ms is not None:
+            end = min(end, self._grid.first_open(self._horizon_ms))
+        state = ShardState.load(self._users.value(), self._slots)
+        rows = np.frombuffer(b"".join(self._pending.get()), RECORD)
+        rows = rows[np.argsort(rows["tick"], kind="stable")]
+        closed = False
+        while (tick := self._due(state, rows)) is not None and tick < end:
+            split = int(np.searchsorted(rows["tick"], tick, side="right"))
+            yield from _blocks(self._protector.close(state, shard, tick, rows[:split]))
+            rows, closed = rows[split:], True
+        if watermark == LAST_WATERMARK:
+            for tick in np.unique(rows["tick"]).tolist():
+                yield from _blocks(self._protector.unclosed(shard, tick, rows[rows["tick"] == tick]))
+            rows = rows[:0]
+        if closed:
+            self._users.update(state.dump())
+        self._pending.clear()
+        if len(rows):
+            self._pending.add(rows.tobytes())
+        if watermark < LAST_WATERMARK and (tick := self._due(state, rows)) is not None:
+            self._wake(ctx, tick)
+
+    def _due(self, state: ShardState, rows: NDArray[np.void]) -> int | None:
+        """Return the next tick at which this shard has something to do."""
+        if state.active and state.tick is not None:
+            return state.tick + 1
+        ticks = [int(rows["tick"][0])] if len(rows) else []
+        expiry = state.next_expiry(self._settings.privacy.window_ticks, self._settings.tick.silent_ticks)
+        return min([*ticks, expiry] if expiry is not None else ticks, default=None)
+
+    def _wake(self, ctx: Any, tick: int) -> None:
+        ctx.timer_service().register_event_time_timer(self._grid.closes_ms(tick) - 1)
+
+
+def _late_for_closed(rows: NDArray[np.void], first_open: int) -> NDArray[np.void]:
+    """Mark records of ticks that have closed as late: their partition's log clock had stepped back."""
+    rows = rows.copy()
+    behind = rows["tick"] < first_open
+    kind = rows["kind"]
+    kind[behind & ((kind == Kind.FIX) | (kind >= FIRST_POSITION_REASON))] = Kind.LATE
+    for name in ("lat_e7", "lon_e7"):
+        rows[name][behind] = 0
+    rows["tick"][behind] = first_open
+    return rows
+
+
+def _blocks(outputs: Outputs) -> Iterator[Row]:
+    for topic, lines in outputs.items():
+        for start in range(0, len(lines), LINES_A_BLOCK):
+            yield Row(topic, "\n".join(lines[start : start + LINES_A_BLOCK]))

@@ -1,0 +1,157 @@
+"""The graph of the traces job: which steps run, in which order, and what flows between them."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyflink.common import Configuration, Types
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.table import DataTypes, StreamTableEnvironment, TableResult
+from pyflink.table.udf import udf
+
+from streaming.earlier import EarlierSpends
+from streaming.flink.functions import EMITTED, PackFixes, ProtectShard
+from streaming.runs import Run
+from streaming.settings import Settings
+
+__all__ = ["TracesJob"]
+
+BLOCK = DataTypes.ROW([DataTypes.FIELD("shard", DataTypes.INT()), DataTypes.FIELD("block", DataTypes.BYTES())])
+READ_RAW = """
+    CREATE TABLE raw_{number} (
+        record BYTES,
+        log_time TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL,
+        log_partition INT METADATA FROM 'partition' VIRTUAL,
+        log_offset BIGINT METADATA FROM 'offset' VIRTUAL,
+        WATERMARK FOR log_time AS log_time - INTERVAL '0.001' SECOND
+    ) WITH (
+        'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'topic' = '{topic}', 'format' = 'raw',
+        'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = '{begin}',
+        'scan.topic-partition-discovery.interval' = '0', 'scan.parallelism' = '{parallelism}'{bounded}
+    )"""
+BOUNDED = ", 'scan.bounded.mode' = 'specific-offsets', 'scan.bounded.specific-offsets' = '{end}'"
+WRITE = """
+    CREATE TABLE sanitized (
+        record_key STRING, record STRING, topic STRING NOT NULL METADATA
+    ) WITH (
+        'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'topic' = '{topics}',
+        'key.format' = 'raw', 'key.fields' = 'record_key', 'value.format' = 'raw', 'value.fields-include' = 'EXCEPT_KEY',
+        'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'wayveil-{run}',
+        'properties.transaction.timeout.ms' = '{timeout_ms}'
+    )"""
+
+
+@dataclass(frozen=True)
+class TracesJob:
+    """Raw topics -> traces, public ledger, and the operators' topics.
+
+    Parameters
+    ----------
+    settings, secret_check, run, earlier
+        What runs, the digest by which workers know the secret, the run's place in the log, and what earlier runs have spent.
+    checkpoint_dir
+        Folder of this run's checkpoints.
+    jars
+        Jars to load in this process; empty where the job is submitted to a cluster, which gets them from ``--jarfile``.
+    resume
+        Checkpoint to go on from, or None.
+    """
+
+    settings: Settings
+    secret_check: str
+    run: Run
+    earlier: EarlierSpends
+    checkpoint_dir: Path
+    jars: Sequence[Path] = ()
+    resume: Path | None = None
+
+    def start(self) -> TableResult:
+        """Build the graph and submit it; the result waits for its end."""
+        env = StreamExecutionEnvironment.get_execution_environment(self._configuration())
+        env.set_parallelism(self.settings.job.parallelism)
+        tables = StreamTableEnvironment.create(env)
+        job, topics = self.settings.job, self.settings.topics
+
+        # raw records: BYTES with log time, partition and offset; the watermark is the log clock
+        for number in range(len(self.settings.source)):
+            tables.execute_sql(self._read_raw(number))
+        # blocks: (shard, packed records of one batch)
+        pack = udf(PackFixes(self.settings, self.secret_check), result_type=BLOCK, func_type="pandas")
+        tables.create_temporary_function("pack_fixes", pack)
+        blocks = tables.sql_query(" UNION ALL ".join(self._blocks(number) for number in range(len(self.settings.source))))
+        # emitted: (topic, lines of one closed tick)
+        protect = ProtectShard(self.settings, self.secret_check, self.run.horizon_ms, self.earlier)
+        emitted = (
+            tables.to_data_stream(blocks)
+            .key_by(lambda block: block[0], key_type=Types.INT())
+            .process(protect, output_type=EMITTED)
+            .name("protect shards")
+            .uid("protect-shards")
+            .set_max_parallelism(max(128, job.shards))
+        )
+        tables.create_temporary_view("emitted", tables.from_data_stream(emitted))
+        # records: (key, JSON) for each line, to the topic that the line names
+        tables.execute_sql(
+            WRITE.format(
+                bootstrap=self.settings.kafka.bootstrap,
+                topics=";".join(topics.written_by_job()),
+                run=self.run.fingerprint,
+                timeout_ms=self.settings.kafka.transaction_timeout_s * 1000,
+            )
+        )
+        return tables.execute_sql("""
+            INSERT INTO sanitized
+            SELECT SPLIT_INDEX(line, CHR(9), 0), SPLIT_INDEX(line, CHR(9), 1), topic
+            FROM emitted CROSS JOIN UNNEST(SPLIT(lines, CHR(10))) AS each_line(line)""")
+
+    def _read_raw(self, number: int) -> str:
+        topic = self.settings.source[number].topic
+        parts = [part for part in self.run.inputs if part.topic == topic]
+        return READ_RAW.format(
+            number=number,
+            bootstrap=self.settings.kafka.bootstrap,
+            topic=topic,
+            parallelism=min(self.settings.job.parallelism, len(parts)),
+            begin=";".join(f"partition:{p.partition},offset:{p.begin}" for p in parts),
+            bounded=BOUNDED.format(end=";".join(f"partition:{p.partition},offset:{p.end}" for p in parts))
+            if self.run.horizon_ms is not None
+            else "",
+        )
+
+    @staticmethod
+    def _blocks(number: int) -> str:
+        return f"""
+            SELECT packed.shard AS shard, packed.block AS block
+            FROM (SELECT pack_fixes(record, CAST(log_time AS TIMESTAMP(3)), log_partition, log_offset, {number}) AS packed FROM raw_{number})
+            WHERE packed.block IS NOT NULL"""
+
+    def _configuration(self) -> Configuration:
+        job = self.settings.job
+        values = {
+            "pipeline.name": "wayveil traces",
+            "python.executable": sys.executable,
+            "python.fn-execution.bundle.size": str(job.batch),
+            "python.fn-execution.arrow.batch.size": str(job.batch),
+            "python.fn-execution.bundle.time": "200",
+            "execution.checkpointing.interval": f"{round(job.checkpoint_interval_s * 1000)} ms",
+            # The default (memory of the job manager) fails once windows hold real state.
+            "execution.checkpointing.storage": "filesystem",
+            "execution.checkpointing.dir": self.checkpoint_dir.resolve().as_uri(),
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+            # With checkpoints on, the default strategy retries for ever.
+            "restart-strategy.type": "fixed-delay" if job.restarts else "none",
+            "restart-strategy.fixed-delay.attempts": str(max(1, job.restarts)),
+            "restart-strategy.fixed-delay.delay": "1 s",
+            # CAST of a log time to TIMESTAMP must not move it.
+            "table.local-time-zone": "UTC",
+        }
+        if self.jars:
+            values["pipeline.jars"] = ";".join(jar.resolve().as_uri() for jar in self.jars)
+            values["rest.port"] = "0"
+        if self.resume is not None:
+            values["execution.state-recovery.path"] = self.resume.resolve().as_uri()
+        configuration = Configuration()
+        for key, value in values.items():
+            configuration.set_string(key, value)
+        return configuration

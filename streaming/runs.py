@@ -1,0 +1,91 @@
+"""A second run is a second look: what identifies a run, which ticks it covers, and when a start must be refused."""
+
+import hashlib
+from dataclasses import dataclass
+
+import orjson
+
+from geo.privacy.prf import subkey
+from streaming.settings import Settings
+from streaming.ticks import TickGrid
+
+__all__ = ["Partition", "Run", "fingerprint", "overlapping", "tick_range"]
+
+FINGERPRINT_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What a run reads of one partition: offsets [begin, end) and the log times of the first and last record there (None if empty)."""
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    first_ms: int | None
+    last_ms: int | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One start without a checkpoint, as the topic `runs` keeps it.
+
+    Attributes
+    ----------
+    fingerprint
+        Keyed digest of everything that its releases depend on; equal fingerprints mean equal releases.
+    first_tick, last_tick
+        The ticks that it may release; `last_tick` is None for a run without an end.
+    horizon_ms
+        For a bounded run the log time up to which ticks close, else None.
+    inputs
+        What it reads.
+    started_ms
+        Wall clock of the start.
+    """
+
+    fingerprint: str
+    first_tick: int
+    last_tick: int | None
+    horizon_ms: int | None
+    inputs: tuple[Partition, ...]
+    started_ms: int
+
+    def dump(self) -> bytes:
+        """Encode as JSON."""
+        return orjson.dumps({**self.__dict__, "inputs": [part.__dict__ for part in self.inputs]})
+
+    @classmethod
+    def load(cls, data: bytes) -> "Run":
+        """Decode from JSON."""
+        document = orjson.loads(data)
+        document["inputs"] = tuple(Partition(**part) for part in document["inputs"])
+        return cls(**document)
+
+
+def fingerprint(secret: bytes, settings: Settings, inputs: tuple[Partition, ...], horizon_ms: int | None) -> str:
+    """Return the keyed fingerprint of a run: secret, all settings that a release depends on, and the input's place in the log."""
+    said = settings.model_dump(mode="json", exclude={"kafka", "job", "secret"})
+    said["shards"] = settings.job.shards
+    bounded = horizon_ms is not None
+    places = [(p.topic, p.partition, p.begin, p.first_ms, *((p.end, p.last_ms) if bounded else ())) for p in inputs]
+    text = orjson.dumps([said, places, horizon_ms], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(text, key=subkey(secret, b"run"), digest_size=FINGERPRINT_BYTES).hexdigest()
+
+
+def tick_range(grid: TickGrid, inputs: tuple[Partition, ...], horizon_ms: int | None) -> tuple[int, int | None]:
+    """Return the first and last tick that a run over these inputs can release."""
+    starts = [part.first_ms for part in inputs if part.first_ms is not None]
+    first = grid.first_open(min(starts)) if starts else 0
+    return first, None if horizon_ms is None else grid.first_open(horizon_ms) - 1
+
+
+def overlapping(run: Run, earlier: list[Run]) -> list[Run]:
+    """Return the earlier runs that looked, otherwise than `run` would, at ticks that it covers."""
+
+    def touches(other: Run) -> bool:
+        begins_before_end = run.last_tick is None or other.first_tick <= run.last_tick
+        ends_after_begin = other.last_tick is None or run.first_tick <= other.last_tick
+        return begins_before_end and ends_after_begin
+
+    return [other for other in earlier if other.fingerprint != run.fingerprint and touches(other)]
