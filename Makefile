@@ -1,15 +1,14 @@
-# Everything a checkout needs: `make setup` fetches, `make demo` shows, `make test` believes nothing.
+# Everything a checkout needs: `make setup` fetches, `make test` believes nothing.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_STAMP := $(VENV)/.stamp
-BENCH_STAMP := $(VENV)/.stamp-bench
 JARS_STAMP := deploy/jars/.stamp
 CODE := geo streaming jobs tests
 
-.PHONY: help check-tools setup demo test test-statistical lint bench clean
+.PHONY: help check-tools setup test test-statistical lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,16 +37,13 @@ setup: check-tools $(VENV_STAMP) $(JARS_STAMP) ## fetch Python packages into .ve
 
 $(VENV_STAMP): pyproject.toml | check-tools
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,demo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 $(JARS_STAMP): deploy/pom.xml | check-tools
 	rm -rf deploy/jars
 	mvn -q -B -f deploy/pom.xml package
 	@touch $@
-
-demo: setup ## run the product once on a local broker and show what it releases
-	$(BIN)/wayveil demo
 
 lint: setup ## style, types and import rules
 	$(BIN)/ruff check $(CODE)
@@ -60,13 +56,6 @@ test: lint ## lint, then all tests but the slow and the statistical ones
 
 test-statistical: setup ## the tests that draw large samples
 	$(BIN)/pytest -m statistical
-
-$(BENCH_STAMP): $(VENV_STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,demo,bench]'
-	@touch $@
-
-bench: setup $(BENCH_STAMP) ## measure throughput
-	$(BIN)/python -m tests.benchmarks
 
 clean: ## remove all that setup, tests and runs left behind
 	@if [ -x $(BIN)/wayveil ]; then $(BIN)/wayveil broker stop; fi

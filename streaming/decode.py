@@ -19,6 +19,7 @@ __all__ = ["Decoder", "split_by_shard", "user_id"]
 CACHED_USERS = 1_000_000
 SECONDS, MICROSECONDS = 1000.0, 0.001
 MAX_ABS_MS = 1e15
+MAX_LAT, MAX_LON = 90, 180
 CONTROL = {"heartbeat": Kind.HEARTBEAT, "enrolment": Kind.ENROLMENT}
 
 Floats = NDArray[np.float64]
@@ -165,8 +166,11 @@ class Decoder:
         rows["kind"][fixes & bad] = Kind.WRONG_TYPE
         rows["kind"][fixes & missing] = Kind.MISSING_FIELD
         if source.time_unit == "s":
-            return np.rint(numbers * 1000.0)
-        return np.rint(numbers / 1000.0) if source.time_unit == "us" else np.rint(numbers)
+            numbers = numbers * 1000.0
+        elif source.time_unit == "us":
+            numbers = numbers / 1000.0
+        whole: Floats = np.rint(numbers)
+        return whole
 
     @staticmethod
     def _plausible(rows: NDArray[np.void], fixes: Mask, t_ms: Floats, source: SourceSettings, start_ms: float) -> None:
@@ -196,7 +200,7 @@ class Decoder:
         band = source.null_island_deg
         if band > 0:
             kind[fixes & (np.abs(lat) <= band) & (np.abs(lon) <= band)] = Kind.NULL_ISLAND
-        kind[fixes & ((np.abs(lat) > 90) | (np.abs(lon) > 180))] = Kind.POSITION_RANGE
+        kind[fixes & ((np.abs(lat) > MAX_LAT) | (np.abs(lon) > MAX_LON))] = Kind.POSITION_RANGE
         kind[fixes & (lat_bad | lon_bad)] = Kind.POSITION_TYPE
         kind[fixes & (lat_missing | lon_missing)] = Kind.POSITION_MISSING
         good = kind == Kind.FIX

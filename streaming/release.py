@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from streaming.records import Kind
 
-__all__ = ["SCHEMA_VERSION", "Balance", "Promise", "Status", "Summary", "balance_line", "late_lines", "rejected_lines", "summary_line", "trace_lines"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Balance",
+    "Promise",
+    "Status",
+    "Summary",
+    "balance_line",
+    "late_lines",
+    "rejected_lines",
+    "summary_line",
+    "trace_lines",
+]
 
 SCHEMA_VERSION = 1
 

@@ -63,7 +63,9 @@ class ShardState:
             return cls.empty(slots)
         header = np.frombuffer(data, HEADER, 1)[0]
         if header["version"] != STATE_VERSION:
-            raise ValueError(f"the state has version {header['version']} and this release reads {STATE_VERSION}; use the release that wrote it")
+            raise ValueError(
+                f"the state has version {header['version']} and this release reads {STATE_VERSION}; use the release that wrote it"
+            )
         users = np.frombuffer(data, USER, offset=HEADER.itemsize).copy()
         return cls(users, slots, int(header["tick"]) if header["started"] else None)
 
@@ -139,7 +141,9 @@ class Protector:
         present = np.union1d(windows.user, rows["user"][kind >= FIRST_POSITION_REASON])
         seen = np.union1d(present, rows["user"][kind == Kind.ENROLMENT])
 
-        past = max(tick - self.settings.privacy.window_ticks, tick - self.settings.privacy.window_ticks if state.tick is None else state.tick)
+        past = max(
+            tick - self.settings.privacy.window_ticks, tick - self.settings.privacy.window_ticks if state.tick is None else state.tick
+        )
         ledger = self._ledger(state, tick)
         index = self._enrol(state, ledger, tick, seen, past)
         held = np.flatnonzero(state.users["stage"] != FREE)

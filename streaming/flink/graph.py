@@ -123,7 +123,9 @@ class TracesJob:
     def _blocks(number: int) -> str:
         return f"""
             SELECT packed.shard AS shard, packed.block AS block
-            FROM (SELECT pack_fixes(record, CAST(log_time AS TIMESTAMP(3)), log_partition, log_offset, {number}) AS packed FROM raw_{number})
+            FROM (
+                SELECT pack_fixes(record, CAST(log_time AS TIMESTAMP(3)), log_partition, log_offset, {number}) AS packed FROM raw_{number}
+            )
             WHERE packed.block IS NOT NULL"""
 
     def _configuration(self) -> Configuration:
