@@ -72,6 +72,8 @@ def run_traces(settings: Settings, options: Options) -> Run:
     run = _last_run(settings, secret, earlier) if options.resume else runs.plan(settings, secret, options.bounded)
     folder = Path(settings.job.checkpoint_dir) / run.fingerprint
     checkpoint = runs.latest_checkpoint(folder) if options.resume else None
+    if options.resume and checkpoint is None:
+        raise UserError("The last run left no checkpoint, because it ended or had not come to one: start it without --resume.")
     if not options.resume:
         runs.admit(run, earlier, options.spend_again)
     spends = runs.earlier_spends(settings, run, earlier, folder, options.resume)

@@ -91,6 +91,10 @@ def test_runs_repeat_and_second_looks_are_refused_then_charged(broker: str, tmp_
     assert len(rows(broker, "whole-rejected")) == 6
     assert not any(b"user-" in row for topic in ("traces", "late", "rejected", "balance") for row in rows(broker, f"whole-{topic}"))
 
+    ended = run_job(settings, "--resume")
+    assert ended.returncode == 2
+    assert "left no checkpoint" in ended.stderr
+
     again = run_job(write_settings(tmp_path, broker, "whole", parallelism=1))
     assert again.returncode == 0, again.stderr[-2000:]
     assert rows(broker, "whole-traces") == sorted(traces * 2)
