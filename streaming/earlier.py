@@ -79,5 +79,5 @@ class EarlierSpends:
         for tick in np.unique(self.tick[(self.tick > after) & (self.tick <= until)]).tolist():
             epoch = pseudonyms.epoch(tick)
             if epoch not in names:
-                names[epoch] = pseudonyms.of(user, epoch)
+                names[epoch] = pseudonyms.of(user, tick)
             ledger.record(tick, index, self.at(tick, names[epoch]))

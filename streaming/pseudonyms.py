@@ -25,10 +25,10 @@ class Pseudonyms:
         """Return the epoch of a tick."""
         return tick // self._epoch_ticks
 
-    def of(self, user: NDArray[np.uint64], epoch: int) -> list[str]:
-        """Return the 32-digit hexadecimal pseudonyms of user ids, shape (n,), in an epoch."""
+    def of(self, user: NDArray[np.uint64], tick: int | NDArray[np.int64]) -> list[str]:
+        """Return the 32-digit hexadecimal pseudonyms of user ids, shape (n,), at one tick or at a tick each."""
         message = np.empty((len(user), 2), "<i8")
-        message[:, 0], message[:, 1] = user.view(np.int64), epoch
+        message[:, 0], message[:, 1] = user.view(np.int64), tick // self._epoch_ticks
         text = digests(self._key, message.view(np.uint8), PSEUDONYM_BYTES).tobytes().hex()
         width = 2 * PSEUDONYM_BYTES
         return [text[i : i + width] for i in range(0, len(text), width)]

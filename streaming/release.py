@@ -16,7 +16,6 @@ __all__ = [
     "SCHEMA_VERSION",
     "Balance",
     "Promise",
-    "Status",
     "Summary",
     "balance_line",
     "late_lines",
@@ -26,14 +25,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-
-
-class Status:
-    """Outcome of one user's tick."""
-
-    RELEASED = "released"
-    ABSENT = "absent"
-    WITHHELD = "withheld"
 
 
 @dataclass(frozen=True)

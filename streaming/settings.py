@@ -114,7 +114,7 @@ class PrivacySettings(_Section):
 
     `window_ticks` is w of the w-event guarantee and `releases_per_window` sets its limit: so many full charges in any
     w consecutive ticks. The defaults promise ln 4 within 200 m per released tick and 120 releases a day; somebody who
-    stays put all day can then be averaged down to about 290 m / sqrt(120) = 26 m, which is the price of 120 answers.
+    stays put can then be averaged from 289 m an axis (standard deviation) down to 289 / sqrt(120) = 26 m.
     """
 
     ratio: float = Field(default=4.0, gt=1, le=1000)

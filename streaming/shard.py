@@ -141,9 +141,8 @@ class Protector:
         present = np.union1d(windows.user, rows["user"][kind >= FIRST_POSITION_REASON])
         seen = np.union1d(present, rows["user"][kind == Kind.ENROLMENT])
 
-        past = max(
-            tick - self.settings.privacy.window_ticks, tick - self.settings.privacy.window_ticks if state.tick is None else state.tick
-        )
+        before_window = tick - self.settings.privacy.window_ticks
+        past = before_window if state.tick is None else max(before_window, state.tick)
         ledger = self._ledger(state, tick)
         index = self._enrol(state, ledger, tick, seen, past)
         held = np.flatnonzero(state.users["stage"] != FREE)
@@ -154,7 +153,17 @@ class Protector:
         state.users["spent"] = ledger.spent
 
         lines = self._releases(state, ledger, tick, enrolled, present, here, granted, windows)
-        summary, withheld_fixes = self._count(shard, tick, enrolled, present, here, granted, windows)
+        released = int(granted.sum())
+        summary = Summary(
+            tick=tick,
+            shard=shard,
+            enrolled=len(enrolled),
+            released=released,
+            absent=len(enrolled) - len(here),
+            withheld=len(here) - released,
+            epsilon_micro=released * self.promise.charge_micro,
+        )
+        withheld_fixes = int(windows.kept[np.isin(windows.user, present[~granted])].sum())
         out: Outputs = {}
         if len(enrolled):
             out[names.traces] = lines
@@ -225,34 +234,12 @@ class Protector:
             self.promise,
             tick,
             self.grid.start_ms(tick),
-            self.pseudonyms.of(state.users["user"][enrolled], self.pseudonyms.epoch(tick)),
+            self.pseudonyms.of(state.users["user"][enrolled], tick),
             out,
             withheld[enrolled],
             position[enrolled[out]],
             self.promise.budget_classes(ledger.left()[enrolled]),
         )
-
-    def _count(
-        self,
-        shard: int,
-        tick: int,
-        enrolled: NDArray[np.intp],
-        present: NDArray[np.uint64],
-        here: NDArray[np.intp],
-        granted: NDArray[np.bool_],
-        windows: Windows,
-    ) -> tuple[Summary, int]:
-        released = int(granted.sum())
-        summary = Summary(
-            tick=tick,
-            shard=shard,
-            enrolled=len(enrolled),
-            released=released,
-            absent=len(enrolled) - len(here),
-            withheld=len(here) - released,
-            epsilon_micro=released * self.promise.charge_micro,
-        )
-        return summary, int(windows.kept[np.isin(windows.user, present[~granted])].sum())
 
     def _account(
         self, out: Outputs, shard: int, tick: int, rows: NDArray[np.void], windows: Windows | None, withheld: int, unclosed: int = 0
@@ -288,14 +275,8 @@ class Protector:
 
     def _late(self, late: NDArray[np.void]) -> list[str]:
         ticks = self.grid.tick_of(late["t_ms"])
-        names = [""] * len(late)
-        epochs = ticks // self.settings.privacy.epoch_ticks
-        for epoch in np.unique(epochs).tolist():
-            where = np.flatnonzero(epochs == epoch)
-            for i, name in zip(where.tolist(), self.pseudonyms.of(late["user"][where], epoch), strict=True):
-                names[i] = name
         late_ms = late["log_ms"] - (ticks + 1) * self.grid.length_ms - self.grid.lateness_ms
-        return list(late_lines(late, names, ticks, late_ms))
+        return list(late_lines(late, self.pseudonyms.of(np.ascontiguousarray(late["user"]), ticks), ticks, late_ms))
 
     def _expire(self, state: ShardState, tick: int) -> None:
         silent = tick - state.users["last_seen"]
