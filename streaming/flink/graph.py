@@ -1,5 +1,6 @@
 """The graph of the traces job: which steps run, in which order, and what flows between them."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ class TracesJob:
 
     def start(self) -> TableResult:
         """Build the graph and submit it; the result waits for its end."""
+        # By default a local run keeps all workers in this one process, where a single lock serves them.
+        os.environ.setdefault("_python_worker_execution_mode", "process")
         env = StreamExecutionEnvironment.get_execution_environment(self._configuration())
         env.set_parallelism(self.settings.job.parallelism)
         tables = StreamTableEnvironment.create(env)
@@ -145,6 +148,8 @@ class TracesJob:
             "restart-strategy.type": "fixed-delay" if job.restarts else "none",
             "restart-strategy.fixed-delay.attempts": str(max(1, job.restarts)),
             "restart-strategy.fixed-delay.delay": "1 s",
+            # Copies between chained steps would copy a block of lines once for each of its lines.
+            "pipeline.object-reuse": "true",
             # CAST of a log time to TIMESTAMP must not move it.
             "table.local-time-zone": "UTC",
         }
