@@ -22,6 +22,7 @@ __all__ = [
     "Record",
     "SendReport",
     "TopicSpec",
+    "committed_offsets",
     "create_topics",
     "heartbeat",
     "is_ready",
@@ -76,7 +77,7 @@ class LogRange:
     Attributes
     ----------
     begin_offset, end_offset : int
-        First offset, and the one after the last that is readable; control records of transactions lie between.
+        First offset, and the one after the last record; equal if there is no record. Control records of transactions may lie between.
     first_ms, last_ms : int or None
         Timestamps of the first and the last record; None if there is no record.
     """
@@ -223,8 +224,32 @@ def log_ranges(bootstrap: str, topic: str) -> dict[int, LogRange]:
             begin, end = begins[partition], ends[partition]
             first = next(_drain(consumer, {partition: (begin, end)}), None)
             last = None if first is None else _last_record(consumer, partition, begin, end)
-            ranges[partition.partition] = LogRange(begin, end, first and first.timestamp, last and last.timestamp)
+            ranges[partition.partition] = (
+                LogRange(begin, begin, None, None)
+                if first is None or last is None
+                else LogRange(begin, last.offset + 1, first.timestamp, last.timestamp)
+            )
         return ranges
+
+
+def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
+    """Look up how far a consumer group has come.
+
+    Parameters
+    ----------
+    bootstrap : str
+        Address of the broker.
+    group : str
+        Name of the group; one that the broker does not know has come nowhere.
+
+    Returns
+    -------
+    dict of (str, int) to int
+        For each topic and partition, the offset after the last record that the group is done with.
+    """
+    with _admin(bootstrap) as admin:
+        found = admin.list_group_offsets(group).get(group, {})
+        return {(partition.topic, partition.partition): at.offset for partition, at in found.items()}
 
 
 def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:

@@ -1,5 +1,6 @@
 """The topic `runs`: what this start reads, whether it would be a second look, and what earlier looks have spent."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from streaming.runs import Partition, Run, fingerprint, overlapping, tick_range
 from streaming.settings import Settings
 from streaming.shard import tick_grid
 
-__all__ = ["admit", "earlier_spends", "known_runs", "latest_checkpoint", "plan", "record", "spent_releases"]
+__all__ = ["admit", "earlier_spends", "forget_checkpoints", "known_runs", "latest_checkpoint", "plan", "record", "spent_releases"]
 
 EARLIER_FILE = "earlier.npz"
 
@@ -99,7 +100,14 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
     return spends
 
 
-def latest_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint of a run, or None."""
-    found = [(meta.stat().st_mtime_ns, meta.parent) for meta in folder.glob("*/chk-*/_metadata")]
+def latest_checkpoint(folder: Path, job: str = "*") -> Path | None:
+    """Return the newest complete checkpoint of a run, or of one Flink job of it, or None."""
+    found = [(meta.stat().st_mtime_ns, meta.parent) for meta in folder.glob(f"{job}/chk-*/_metadata")]
     return max(found)[1] if found else None
+
+
+def forget_checkpoints(folder: Path, except_job: str | None = None) -> None:
+    """Remove the checkpoints of a run, but those of one Flink job: to go on from them would publish rows a second time."""
+    for job in folder.glob("*/"):
+        if job.name != except_job:
+            shutil.rmtree(job, ignore_errors=True)

@@ -1,16 +1,24 @@
 """The program `wayveil run traces`: check everything first, then run the graph until it ends."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jobs import runs
 from jobs.errors import UserError
+from jobs.kafka import committed_offsets
 from jobs.preflight import java_program, require_jars, require_topics
 from streaming.runs import Run, fingerprint
 from streaming.secret import SecretError, load_secret, secret_check
 from streaming.settings import Settings, SettingsError, load_settings
 
+if TYPE_CHECKING:
+    from streaming.flink.graph import TracesJob
+
 __all__ = ["Options", "read_settings", "run_traces"]
+
+FOLLOW_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ def run_traces(settings: Settings, options: Options) -> Run:
         raise UserError("The last run left no checkpoint, because it ended or had not come to one: start it without --resume.")
     if not options.resume:
         runs.admit(run, earlier, options.spend_again)
+        runs.forget_checkpoints(folder)
     spends = runs.earlier_spends(settings, run, earlier, folder, options.resume)
     if not options.resume:
         runs.record(settings, run)
@@ -84,10 +93,31 @@ def run_traces(settings: Settings, options: Options) -> Run:
 
     job = TracesJob(settings, secret_check(secret), run, spends, folder, jars, checkpoint)
     try:
-        job.start().wait()
+        result = job.start()
+        if options.resume:
+            _follow_resumed(job, result.get_job_client())
+        result.wait()
     except Exception as error:
         raise UserError(f"The job failed: {_cause(error)} Its checkpoints are kept; mend the cause and go on with --resume.") from error
+    runs.forget_checkpoints(folder)
     return run
+
+
+def _follow_resumed(job: "TracesJob", client: Any) -> None:
+    """Drop the checkpoints of earlier jobs as soon as this one has its own, and end a bounded run once these cover all of its input.
+
+    Kafka's source never ends a restored run: it finds no new partition there and so never says that none will come (FLINK-31006).
+    """
+    own = str(client.get_job_id())
+    while not client.get_job_status().result().is_globally_terminal_state():
+        if runs.latest_checkpoint(job.checkpoint_dir, own) is not None:
+            runs.forget_checkpoints(job.checkpoint_dir, except_job=own)
+            if job.run.horizon_ms is None:
+                return
+            if job.run.consumed(committed_offsets(job.settings.kafka.bootstrap, job.run.group)):
+                job.drain(client)
+                return
+        time.sleep(FOLLOW_S)
 
 
 def _last_run(settings: Settings, secret: bytes, earlier: list[Run]) -> Run:

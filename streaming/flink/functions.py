@@ -119,12 +119,8 @@ class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
 
     def process_element(self, value: Row, ctx: Any) -> None:
         """Keep a block until its ticks close."""
-        rows = np.frombuffer(value[1], RECORD)
-        first_open = self._grid.first_open(ctx.timer_service().current_watermark() + 1)
-        if int(rows["tick"].min()) < first_open:
-            rows = _late_for_closed(rows, first_open)
-        self._pending.add(rows.tobytes())
-        self._wake(ctx, int(rows["tick"].min()))
+        self._pending.add(value[1])
+        self._wake(ctx, int(np.frombuffer(value[1], RECORD)["tick"].min()))
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Row]:
         """Close every tick that the log clock has passed."""
@@ -133,9 +129,9 @@ class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
         if self._horizon_ms is not None:
             end = min(end, self._grid.first_open(self._horizon_ms))
         state = ShardState.load(self._users.value(), self._slots)
-        rows = np.frombuffer(b"".join(self._pending.get()), RECORD)
+        rows = _late_for_closed(np.frombuffer(b"".join(self._pending.get()), RECORD), state.tick)
         rows = rows[np.argsort(rows["tick"], kind="stable")]
-        closed = False
+        waiting, closed = len(rows), False
         while (tick := self._due(state, rows)) is not None and tick < end:
             split = int(np.searchsorted(rows["tick"], tick, side="right"))
             yield from _blocks(self._protector.close(state, shard, tick, rows[:split]))
@@ -146,9 +142,10 @@ class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
             rows = rows[:0]
         if closed:
             self._users.update(state.dump())
-        self._pending.clear()
-        if len(rows):
-            self._pending.add(rows.tobytes())
+        if len(rows) < waiting:
+            self._pending.clear()
+            if len(rows):
+                self._pending.add(rows.tobytes())
         if watermark < LAST_WATERMARK and (tick := self._due(state, rows)) is not None:
             self._wake(ctx, tick)
 
@@ -164,15 +161,16 @@ class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
         ctx.timer_service().register_event_time_timer(self._grid.closes_ms(tick) - 1)
 
 
-def _late_for_closed(rows: NDArray[np.void], first_open: int) -> NDArray[np.void]:
+def _late_for_closed(rows: NDArray[np.void], last_closed: int | None) -> NDArray[np.void]:
     """Mark records of ticks that have closed as late: their partition's log clock had stepped back."""
+    if last_closed is None or not (behind := rows["tick"] <= last_closed).any():
+        return rows
     rows = rows.copy()
-    behind = rows["tick"] < first_open
     kind = rows["kind"]
     kind[behind & ((kind == Kind.FIX) | (kind >= FIRST_POSITION_REASON))] = Kind.LATE
     for name in ("lat_e7", "lon_e7"):
         rows[name][behind] = 0
-    rows["tick"][behind] = first_open
+    rows["tick"][behind] = last_closed + 1
     return rows
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyflink.common import Configuration, Types
+from pyflink.common import Configuration, JobClient, Types
 from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.java_gateway import get_gateway
 from pyflink.table import DataTypes, StreamTableEnvironment, TableResult
 from pyflink.table.udf import udf
 
@@ -28,6 +29,7 @@ READ_RAW = """
         WATERMARK FOR log_time AS log_time - INTERVAL '0.001' SECOND
     ) WITH (
         'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'topic' = '{topic}', 'format' = 'raw',
+        'properties.group.id' = '{group}', 'properties.isolation.level' = 'read_committed',
         'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = '{begin}',
         'scan.topic-partition-discovery.interval' = '0', 'scan.parallelism' = '{parallelism}'{bounded}
     )"""
@@ -38,7 +40,7 @@ WRITE = """
     ) WITH (
         'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'topic' = '{topics}',
         'key.format' = 'raw', 'key.fields' = 'record_key', 'value.format' = 'raw', 'value.fields-include' = 'EXCEPT_KEY',
-        'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'wayveil-{run}',
+        'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{run}',
         'properties.transaction.timeout.ms' = '{timeout_ms}'
     )"""
 
@@ -99,7 +101,7 @@ class TracesJob:
             WRITE.format(
                 bootstrap=self.settings.kafka.bootstrap,
                 topics=";".join(topics.written_by_job()),
-                run=self.run.fingerprint,
+                run=self.run.group,
                 timeout_ms=self.settings.kafka.transaction_timeout_s * 1000,
             )
         )
@@ -108,6 +110,12 @@ class TracesJob:
             SELECT SPLIT_INDEX(line, CHR(9), 0), SPLIT_INDEX(line, CHR(9), 1), topic
             FROM emitted CROSS JOIN UNNEST(SPLIT(lines, CHR(10))) AS each_line(line)""")
 
+    def drain(self, client: JobClient) -> None:
+        """End the job as if its sources had ended: the last watermark, a last savepoint, and the commit of what it wrote."""
+        # JobClient.stop_with_savepoint of PyFlink 2.3 calls a Java method that Flink 2 no longer has.
+        form = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.NATIVE
+        client._j_job_client.stopWithSavepoint(True, (self.checkpoint_dir / "ended").resolve().as_uri(), form).get()
+
     def _read_raw(self, number: int) -> str:
         topic = self.settings.source[number].topic
         parts = [part for part in self.run.inputs if part.topic == topic]
@@ -115,6 +123,7 @@ class TracesJob:
             number=number,
             bootstrap=self.settings.kafka.bootstrap,
             topic=topic,
+            group=self.run.group,
             parallelism=min(self.settings.job.parallelism, len(parts)),
             begin=";".join(f"partition:{p.partition},offset:{p.begin}" for p in parts),
             bounded=BOUNDED.format(end=";".join(f"partition:{p.partition},offset:{p.end}" for p in parts))

@@ -1,53 +1,20 @@
 """The whole way, Kafka -> Flink -> Kafka, with the program that users start."""
 
 import secrets
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import orjson
 import pytest
 
-from jobs.kafka import create_topics, heartbeat, product_topics, read_committed, send_all
+from jobs.kafka import create_topics, heartbeat, product_topics, send_all
 from jobs.traces import read_settings
+from tests.integration.program import rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 START = 1_700_000_040_000
 USERS, MINUTES = 9, 5
-
-
-def write_settings(folder: Path, bootstrap: str, name: str, ratio: float = 4.0, parallelism: int = 2) -> Path:
-    topics = "\n".join(f'{topic} = "{name}-{topic}"' for topic in ("traces", "releases", "rejected", "late", "balance", "runs"))
-    path = folder / f"{name}-{ratio}.toml"
-    path.write_text(
-        f'[kafka]\nbootstrap = "{bootstrap}"\n[topics]\n{topics}\n[[source]]\ntopic = "{name}-fixes"\n'
-        '[region]\nname = "helsinki"\nsouth = 60.0\nwest = 24.5\nnorth = 60.4\neast = 25.4\n'
-        f'[secret]\nfile = "{folder}/secret"\n[privacy]\nratio = {ratio}\n'
-        f'[job]\ncheckpoint_dir = "{folder}/checkpoints"\nshards = 8\nparallelism = {parallelism}\nrestarts = 0\n'
-    )
-    return path
-
-
-def run_job(settings: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-c",
-        "from jobs.cli import main; main()",
-        "run",
-        "traces",
-        "--settings",
-        str(settings),
-        "--bounded",
-        *options,
-    ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-
-
-def rows(bootstrap: str, topic: str) -> list[bytes]:
-    return sorted((key or b"") + b" " + (value or b"") for *_, key, value in read_committed(bootstrap, topic))
 
 
 def feed(bootstrap: str, topic: str) -> int:

@@ -1,0 +1,71 @@
+"""The job dies without warning and goes on from its checkpoint: readers of committed rows cannot tell."""
+
+import os
+import secrets
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+
+from jobs.kafka import create_topics, heartbeat, product_topics, read_committed, send_all
+from jobs.traces import read_settings
+from tests.integration.program import command, rows, run_job, write_settings
+
+pytestmark = pytest.mark.integration
+
+START = 1_700_000_040_000
+USERS, MINUTES = 40, 20
+SLOW = "batch = 30\ncheckpoint_interval_s = 0.5\n"
+OUTPUTS = ("traces", "releases", "balance", "rejected", "late")
+
+
+def feed(bootstrap: str, topic: str) -> int:
+    records = []
+    for second in range(0, MINUTES * 60, 2):
+        for user in range(USERS):
+            t = START + second * 1000
+            value = orjson.dumps({"user": f"user-{user}", "t": t, "lat": 60.17 + user / 1000, "lon": 24.9 + second / 100_000})
+            records.append((topic, user % 2, b"k", value, t))
+        if second % 100 == 0:
+            records.append((topic, 0, b"k", b"[1]", START + second * 1000))
+            records.append((topic, 1, b"k", records[0][3], START + second * 1000))
+    report = send_all(bootstrap, records)
+    assert not report.failed
+    return report.sent + heartbeat(bootstrap, topic, START + MINUTES * 60_000 + 40_000)
+
+
+def kill_in_mid_run(settings: Path, bootstrap: str, topic: str) -> int:
+    """Start the job, kill it and all its children once it has committed some rows, and return how many."""
+    process = subprocess.Popen(command(settings), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not any(read_committed(bootstrap, topic)):
+            assert process.poll() is None, "the job ended before it could be killed"
+            time.sleep(0.1)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return len(rows(bootstrap, topic))
+
+
+def test_killed_and_resumed_gives_the_rows_of_an_undisturbed_run(broker: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(secrets.token_hex(32))
+    calm = write_settings(tmp_path, broker, "calm", source="kill-fixes")
+    killed = write_settings(tmp_path, broker, "killed", source="kill-fixes", job=SLOW)
+    for settings in (calm, killed):
+        create_topics(broker, product_topics(read_settings(settings), 2, replay=True))
+    sent = feed(broker, "kill-fixes")
+    assert run_job(calm).returncode == 0
+    expected = rows(broker, "calm-traces")
+    assert len(expected) == USERS * MINUTES
+    assert sum(orjson.loads(row.split(b" ", 1)[1])["records"] for row in rows(broker, "calm-balance")) == sent
+
+    committed = kill_in_mid_run(killed, broker, "killed-traces")
+    assert 0 < committed < len(expected)
+    resumed = run_job(killed, "--resume")
+    assert resumed.returncode == 0, resumed.stderr[-2000:]
+    assert "left no checkpoint" in run_job(killed, "--resume").stderr
+    for output in OUTPUTS:
+        assert rows(broker, f"killed-{output}") == rows(broker, f"calm-{output}"), output
