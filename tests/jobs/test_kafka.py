@@ -165,8 +165,8 @@ class TestLogRanges:
         assert log_ranges(broker, topic) == {
             0: LogRange(0, 3, 100, 200),
             1: LogRange(0, 0, None, None),
-            2: LogRange(0, 4, 700, 700),
-            3: LogRange(0, 2, None, None),
+            2: LogRange(0, 1, 700, 700),
+            3: LogRange(0, 0, None, None),
         }
 
 

@@ -1,0 +1,237 @@
+"""The steps of `wayveil demo`, in order: folder, broker, sample in, job, topics out, tables, pictures, and how to go on."""
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from geo.plane import Plane
+from jobs.broker import Broker
+from jobs.demo.measure import compare, count
+from jobs.demo.pictures import write_map, write_picture
+from jobs.demo.sample import read_sample, records
+from jobs.demo.tables import show_counts, show_displacement
+from jobs.errors import UserError
+from jobs.kafka import Record, create_topics, heartbeat, product_topics, read_committed, send_all
+from jobs.preflight import jars_folder, java_program, require_jars
+from jobs.traces import Options, read_settings, run_traces
+from streaming.secret import load_secret
+from streaming.settings import Settings
+from streaming.shard import tick_grid
+
+__all__ = ["run_demo"]
+
+PACKAGES = ("bokeh", "gpxpy", "matplotlib")
+MARK = "made-by-wayveil-demo"
+PARTITIONS = 2
+SECRET_BYTES = 32
+OWNER_ONLY = 0o600
+
+SETTINGS = """\
+# Written by `wayveil demo`. All settings, with ranges and defaults, are in streaming/settings.py.
+[kafka]
+bootstrap = {bootstrap}
+
+[region]                  # public; one region that holds both places
+name = "slovenia-to-finland"
+south = 45.0
+west = 14.0
+north = 61.0
+east = 26.0
+
+[tick]
+silent_ticks = 5          # who is silent for 5 minutes is no longer reported as absent
+
+[privacy]                 # each release: ln 4 within 200 m, the default
+releases_per_window = 10  # 10 releases a day instead of 120, so that the demo shows a budget that runs out
+
+[secret]
+file = {secret}
+
+[job]
+checkpoint_dir = {checkpoints}
+"""
+
+
+def run_demo(folder: Path, cars: int | None = None) -> None:
+    """Send the bundled sample through the product on a broker of its own, and show what came out.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the demo; what an earlier demo left there is removed.
+    cars : int, optional
+        Send the first so many cars only.
+
+    Raises
+    ------
+    UserError
+        If something is missing, or if a count does not add up.
+    """
+    console = Console(highlight=False)
+    _require_everything()
+    broker = Broker(folder / "broker")
+    _fresh_folder(console, folder, broker)
+    with _step(console, "read the bundled sample"):
+        sample = read_sample(cars)
+    users = len(set(sample.user.tolist()))
+    console.print(
+        f"  {len(sample):,} fixes of {users} users: cars in Helsinki (SUMO, simulated) and tracks at Lake Cerknica (GPX)", soft_wrap=True
+    )
+    try:
+        with _step(console, "start a broker"):
+            bootstrap = broker.start()
+        path = _write_settings(folder, bootstrap)
+        settings = read_settings(path)
+        stretch = Plane(settings.region.region()).scale_max - 1
+        console.print(
+            f"  at {bootstrap}; one region holds both places: its plane stretches lengths by up to {stretch:.2%}, the noise allows for it",
+            soft_wrap=True,
+        )
+        create_topics(bootstrap, product_topics(settings, PARTITIONS, replay=True))
+        sent = _feed(console, settings, records(sample, settings.source[0].topic, PARTITIONS))
+        with _step(console, "run the job: wayveil run traces --bounded"):
+            run_traces(settings, Options(bounded=True))
+        with _step(console, "read what it published"):
+            names = settings.topics
+            traces, releases, balance = (_rows(bootstrap, topic) for topic in (names.traces, names.releases, names.balance))
+    finally:
+        if broker.status().running:
+            with _step(console, "stop the broker"):
+                broker.stop()
+
+    counts = count(sent, balance, releases, traces)
+    comparison = compare(sample, traces, settings, load_secret(settings.secret))
+    written = {"picture": folder / "traces.png", "map": folder / "map.html", "settings": path}
+    with _step(console, "draw the pictures"):
+        write_picture(written["picture"], sample, comparison)
+        write_map(written["map"], sample, comparison)
+    show_counts(console, counts)
+    show_displacement(console, comparison)
+    _show_ways_on(console, folder, settings, written)
+
+
+def _require_everything() -> None:
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"The demo needs packages that are not installed ({', '.join(missing)}): run `make demo`, or install `wayveil[demo]`."
+        )
+    java_program()
+    require_jars("broker", "kafka_")
+    require_jars("flink", "flink-sql-connector-kafka")
+
+
+def _fresh_folder(console: Console, folder: Path, broker: Broker) -> None:
+    """Make the folder, without what an earlier demo left; a folder that no demo made is left alone."""
+    if folder.exists():
+        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARK).exists()):
+            raise UserError(f"{folder} was not made by a demo and is left alone: name another folder with --folder.")
+        if broker.status().running:
+            with _step(console, "stop the broker of the last demo, which still runs"):
+                broker.stop()
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+
+
+def _write_settings(folder: Path, bootstrap: str) -> Path:
+    def quoted(text: str) -> str:
+        return orjson.dumps(text).decode()
+
+    home = folder.resolve()
+    secret, path = home / "secret.txt", folder / "wayveil.toml"
+    secret.touch(OWNER_ONLY)
+    secret.write_text(os.urandom(SECRET_BYTES).hex())
+    path.write_text(
+        SETTINGS.format(bootstrap=quoted(bootstrap), secret=quoted(str(secret)), checkpoints=quoted(str(home / "checkpoints"))),
+        encoding="utf-8",
+    )
+    return path
+
+
+def _feed(console: Console, settings: Settings, feed: list[Record]) -> int:
+    """Send the records and one last heartbeat a partition, which closes the last tick; return how many records these are."""
+    topic, bootstrap = settings.source[0].topic, settings.kafka.bootstrap
+    columns = (TextColumn("· send the sample"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(feed))
+        report = send_all(bootstrap, feed, lambda settled: progress.update(task, completed=settled))
+    if report.failed:
+        raise UserError(f"The broker refused records ({', '.join(sorted(report.failed))}): start the demo again.")
+    grid = tick_grid(settings)
+    last = max(timestamp or 0 for *_, timestamp in feed)
+    return report.sent + heartbeat(bootstrap, topic, grid.closes_ms(last // grid.length_ms))
+
+
+def _rows(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    return [orjson.loads(value) for *_, value in read_committed(bootstrap, topic) if value is not None]
+
+
+def _show_ways_on(console: Console, folder: Path, settings: Settings, written: dict[str, Path]) -> None:
+    """Say what was written where, and print commands that work from the working folder."""
+
+    def command(*words: str | Path) -> str:
+        return shlex.join(str(_short(word)) if isinstance(word, Path) else word for word in words)
+
+    bootstrap, topics = settings.kafka.bootstrap, settings.topics
+    wayveil, data = Path(sys.executable).with_name("wayveil"), folder / "broker"
+    reader = command(
+        *(Path(java_program()), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{_short(jars_folder())}/broker/*"),
+        *("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topics.traces),
+        *("--isolation-level", "read_committed", "--from-beginning", "--max-messages", "5"),
+    )
+    ways = {
+        "start the broker again, with all that the demo wrote": command(
+            wayveil, "broker", "start", "--data", data, "--port", bootstrap.rpartition(":")[2]
+        ),
+        "look at what services may read": reader,
+        "run the job again: an identical run repeats its rows and spends nothing": command(
+            wayveil, "run", "traces", "--bounded", "--settings", written["settings"]
+        ),
+        "stop the broker": command(wayveil, "broker", "stop", "--data", data),
+    }
+    console.print("\n[bold]Written[/]")
+    for name, path in written.items():
+        console.print(f"  {name:8}  {_short(path)}", markup=False, soft_wrap=True)
+    console.print("\n[bold]The broker is stopped. To go on[/]")
+    for purpose, line in ways.items():
+        console.print(f"[dim]# {purpose}[/]", soft_wrap=True)
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(
+        "\nFor your own data see `Start` in README.md. The next demo starts afresh, and removes this one's folder first.", soft_wrap=True
+    )
+
+
+def _short(path: Path) -> Path:
+    """Return the path from the working folder if it lies there."""
+    whole, here = path.absolute(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else whole
+
+
+@contextmanager
+def _step(console: Console, title: str) -> Iterator[None]:
+    """Show what goes on with its time, and leave one line when it is done."""
+    start = time.monotonic()
+    with console.status(f"{title} …"):
+        yield
+    console.print(f"· {title} ({time.monotonic() - start:.1f} s)")
+
+
+class _Rate(ProgressColumn):
+    """Records a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
