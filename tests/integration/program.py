@@ -3,6 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from jobs.kafka import read_committed
 
@@ -18,19 +21,24 @@ def write_settings(
     source: str | None = None,
     ratio: float = 4.0,
     parallelism: int = 2,
+    privacy: str = "",
     job: str = "",
     region: str = HELSINKI,
-    rest: str = "",
 ) -> Path:
     """Write the settings of a run whose output topics begin with `name`."""
     topics = "\n".join(f'{topic} = "{name}-{topic}"' for topic in ("traces", "releases", "rejected", "late", "balance", "runs"))
     path = folder / f"{name}-{ratio}.toml"
     path.write_text(
         f'[kafka]\nbootstrap = "{bootstrap}"\n[topics]\n{topics}\n[[source]]\ntopic = "{source or f"{name}-fixes"}"\n'
-        f'{region}[secret]\nfile = "{folder}/secret"\n[privacy]\nratio = {ratio}\n'
-        f'[job]\ncheckpoint_dir = "{folder}/checkpoints-{name}"\nshards = 8\nparallelism = {parallelism}\nrestarts = 0\n{job}{rest}'
+        f'{region}[secret]\nfile = "{folder}/secret"\n[privacy]\nratio = {ratio}\n{privacy}'
+        f'[job]\ncheckpoint_dir = "{folder}/checkpoints-{name}"\nshards = 8\nparallelism = {parallelism}\nrestarts = 0\n{job}'
     )
     return path
+
+
+def documents(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    """Return the committed rows of a topic as documents."""
+    return [orjson.loads(value) for *_, value in read_committed(bootstrap, topic) if value is not None]
 
 
 def command(settings: Path, *options: str) -> list[str]:

@@ -1,0 +1,96 @@
+"""The program `wayveil audit-ledger`: read what was published, and add it up again with the secret."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from jobs.errors import UserError
+from jobs.kafka import read_committed
+from streaming.audit import Audit, audit
+from streaming.decode import Decoder
+from streaming.pseudonyms import Pseudonyms
+from streaming.secret import SecretError, load_secret
+from streaming.settings import Settings
+from streaming.shard import Protector, tick_grid
+
+__all__ = ["audit_ledger"]
+
+EPSILON = 1e6
+SHOWN_TICKS = 5
+
+
+def audit_ledger(settings: Settings) -> Audit:
+    """Read the topics of a deployment, audit them, and print what was found.
+
+    Raises
+    ------
+    UserError
+        If the rows do not add up, or a user's charges pass the limit.
+    """
+    try:
+        secret = load_secret(settings.secret)
+    except SecretError as error:
+        raise UserError(f"{error}.") from error
+    privacy, names = settings.privacy, settings.topics
+    limit = Protector(settings, secret).promise.limit_micro
+    found = audit(
+        _documents(settings, names.traces),
+        _documents(settings, names.releases),
+        _users(settings, secret),
+        Pseudonyms(secret, privacy.audience, privacy.epoch_ticks),
+        privacy.window_ticks,
+        limit,
+    )
+    _show(found, limit, privacy.window_ticks)
+    if found.unbalanced:
+        ticks = ", ".join(map(str, found.unbalanced[:SHOWN_TICKS]))
+        raise UserError(
+            f"In {len(found.unbalanced)} ticks the rows of {names.traces} do not add up to {names.releases} (first: {ticks}): "
+            "wait until the job has committed both and audit again, or look for a writer that is not the job."
+        )
+    if found.over:
+        raise UserError(f"{found.over} users have spent more than the limit: stop publishing and look at topic {names.runs}.")
+    if found.strangers:
+        raise UserError(
+            f"{found.strangers} pseudonyms belong to no user of the input topics: audit with the secret and settings of the runs that "
+            "wrote them, and while the input topics still hold these users."
+        )
+    return found
+
+
+def _documents(settings: Settings, topic: str) -> Iterator[dict[str, Any]]:
+    for *_, value in read_committed(settings.kafka.bootstrap, topic):
+        if value is not None:
+            yield orjson.loads(value)
+
+
+def _users(settings: Settings, secret: bytes) -> NDArray[np.uint64]:
+    """Return the ids of all users in the input topics."""
+    decoder = Decoder(settings.source, tick_grid(settings), secret)
+    users = np.zeros(0, np.uint64)
+    for number, source in enumerate(settings.source):
+        records = read_committed(settings.kafka.bootstrap, source.topic)
+        while batch := list(islice(records, settings.job.batch)):
+            partition, offset, log_ms, _, values = zip(*batch, strict=True)
+            rows = decoder.decode(values, np.array(log_ms), np.array(partition), np.array(offset), number)
+            users = np.union1d(users, rows["user"])
+    return users[users > 0]
+
+
+def _show(found: Audit, limit_micro: int, window_ticks: int) -> None:
+    table = Table(show_header=False)
+    table.add_row("rows of traces", f"{found.rows:,}")
+    table.add_row("distinct releases", f"{found.releases:,}")
+    table.add_row("users released", f"{found.users:,}")
+    table.add_row("pseudonyms of nobody known", f"{found.strangers:,}")
+    table.add_row("ticks that do not add up", f"{len(found.unbalanced):,}")
+    table.add_row(f"highest ε over {window_ticks} ticks", f"{found.highest_micro / EPSILON:.6f}")
+    table.add_row("limit", f"{limit_micro / EPSILON:.6f}")
+    table.add_row("users above the limit", f"{found.over:,}")
+    Console(highlight=False).print(table)

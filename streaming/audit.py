@@ -1,0 +1,134 @@
+"""Add up the public ledger again, across epochs, from what was published: nothing here trusts the job that published it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.pseudonyms import Pseudonyms
+
+__all__ = ["Audit", "audit", "highest_window_sum"]
+
+RELEASE = ("user", "tick", "lat", "lon", "epsilon_micro")
+STATUSES = ("released", "absent", "withheld")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes
+    ----------
+    rows, releases
+        Trace rows, and distinct releases among them: an identical row repeats what is known already and spends nothing.
+    users
+        Users who have a release.
+    strangers
+        Pseudonyms that belong to no known user. Their sums are taken within one epoch only.
+    unbalanced
+        Ticks in which the trace rows do not add up to the entries of the public ledger.
+    highest_micro
+        Highest sum of one user's charges over any w consecutive ticks, in micro-epsilon.
+    over
+        Users with a sum above the limit.
+    """
+
+    rows: int
+    releases: int
+    users: int
+    strangers: int
+    unbalanced: tuple[int, ...]
+    highest_micro: int
+    over: int
+
+
+def audit(
+    traces: Iterable[Mapping[str, Any]],
+    entries: Iterable[Mapping[str, Any]],
+    user: NDArray[np.uint64],
+    pseudonyms: Pseudonyms,
+    window_ticks: int,
+    limit_micro: int,
+) -> Audit:
+    """Check trace rows against the ledger's entries and against the limit.
+
+    Parameters
+    ----------
+    traces, entries
+        All rows of the topics `traces` and `releases`, as documents; repeats of identical runs included.
+    user
+        Ids of all users who may have been released, shape (n,).
+    pseudonyms
+        The names under which they were published.
+    window_ticks, limit_micro
+        w, and the limit of every sum over w consecutive ticks in micro-epsilon.
+    """
+    totals: dict[int, NDArray[np.int64]] = {}
+    charges: dict[tuple[str, int], int] = {}
+    seen: set[tuple[Any, ...]] = set()
+    rows = 0
+    for row in traces:
+        rows += 1
+        charge = row.get("epsilon_micro", 0)
+        _total(totals, row["tick"])[[STATUSES.index(row["status"]), 3]] += (1, charge)
+        name, release = (row["user"], row["tick"]), tuple(row.get(part) for part in RELEASE)
+        if row["status"] == "released" and release not in seen:
+            seen.add(release)
+            charges[name] = charges.get(name, 0) + charge
+    for entry in entries:
+        _total(totals, entry["tick"])[:] -= [*(entry[status] for status in STATUSES), entry["epsilon_micro"]]
+
+    number, strangers = _owners(charges, user, pseudonyms)
+    owner = np.array([number[name, pseudonyms.epoch(tick)] for name, tick in charges], np.int64)
+    tick = np.array([tick for _, tick in charges], np.int64)
+    sums = highest_window_sum(owner, tick, np.array(list(charges.values()), np.int64), window_ticks)
+    return Audit(
+        rows=rows,
+        releases=len(seen),
+        users=len(np.unique(owner)) - strangers,
+        strangers=strangers,
+        unbalanced=tuple(sorted(tick for tick, left in totals.items() if left.any())),
+        highest_micro=int(sums.max(initial=0)),
+        over=len(np.unique(owner[sums > limit_micro])),
+    )
+
+
+def highest_window_sum(
+    owner: NDArray[np.int64], tick: NDArray[np.int64], charge_micro: NDArray[np.int64], window_ticks: int
+) -> NDArray[np.int64]:
+    """Return for each charge, shape (n,), the sum of its owner's charges in the `window_ticks` ticks that end at its own tick."""
+    order = np.lexsort((tick, owner))
+    # one line of time for all: owners lie further apart than any window reaches
+    first = int(tick.min(initial=0))
+    span = int(tick.max(initial=0)) - first + window_ticks + 1
+    _, rank = np.unique(owner, return_inverse=True)
+    place = (rank * span + (tick - first))[order]
+    running = np.concatenate([[0], np.cumsum(charge_micro[order])])
+    begin = np.searchsorted(place, place - window_ticks, side="right")
+    end = np.searchsorted(place, place, side="right")
+    sums = np.empty(len(tick), np.int64)
+    sums[order] = running[end] - running[begin]
+    return sums
+
+
+def _total(totals: dict[int, NDArray[np.int64]], tick: int) -> NDArray[np.int64]:
+    return totals.setdefault(tick, np.zeros(len(STATUSES) + 1, np.int64))
+
+
+def _owners(
+    charges: Mapping[tuple[str, int], int], user: NDArray[np.uint64], pseudonyms: Pseudonyms
+) -> tuple[dict[tuple[str, int], int], int]:
+    """Return a number for the owner of each (pseudonym, epoch), known users first, and how many strangers there are."""
+    first_tick = {pseudonyms.epoch(tick): tick for _, tick in charges}
+    names = {epoch: dict(zip(pseudonyms.of(user, tick), range(len(user)), strict=True)) for epoch, tick in first_tick.items()}
+    number: dict[tuple[str, int], int] = {}
+    strangers = 0
+    for name, tick in charges:
+        epoch = pseudonyms.epoch(tick)
+        if (name, epoch) not in number:
+            known = names[epoch].get(name)
+            number[name, epoch] = len(user) + strangers if known is None else known
+            strangers += known is None
+    return number, strangers

@@ -1,0 +1,55 @@
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.audit import Audit, audit, highest_window_sum
+from streaming.pseudonyms import Pseudonyms
+
+EPOCH, WINDOW, LIMIT = 4, 3, 20
+NAMES = Pseudonyms(b"k" * 32, "default", EPOCH)
+USERS = np.array([11, 22], np.uint64)
+
+
+def released(user: int, tick: int, charge: int = 10, lat: float = 60.0) -> dict[str, Any]:
+    name = NAMES.of(np.array([user], np.uint64), tick)[0]
+    return {"user": name, "tick": tick, "status": "released", "lat": lat, "lon": 24.0, "epsilon_micro": charge}
+
+
+def entry(tick: int, count: int, charge: int = 10, absent: int = 0) -> dict[str, Any]:
+    return {"tick": tick, "released": count, "absent": absent, "withheld": 0, "epsilon_micro": count * charge}
+
+
+def run(traces: list[dict[str, Any]], entries: list[dict[str, Any]], users: Any = USERS) -> Audit:
+    return audit(traces, entries, users, NAMES, WINDOW, LIMIT)
+
+
+def test_sums_reach_across_epochs() -> None:
+    across = [released(11, tick) for tick in (2, 3, 4)]  # the pseudonym changes at tick 4
+    found = run(across, [entry(tick, 1) for tick in (2, 3, 4)])
+    assert (found.highest_micro, found.over, found.users, found.strangers, found.unbalanced) == (30, 1, 1, 0, ())
+    blind = run(across, [entry(tick, 1) for tick in (2, 3, 4)], users=USERS[1:])
+    assert (blind.highest_micro, blind.over, blind.strangers) == (20, 0, 2)
+
+
+def test_a_repeat_spends_nothing_and_another_look_does() -> None:
+    repeat = run([released(11, 1)] * 2, [entry(1, 1)] * 2)
+    assert (repeat.rows, repeat.releases, repeat.highest_micro, repeat.unbalanced) == (2, 1, 10, ())
+    look = run([released(11, 1), released(11, 1, lat=61.0)], [entry(1, 1)] * 2)
+    assert (look.releases, look.highest_micro) == (2, 20)
+
+
+def test_a_row_too_many_or_too_few_is_seen() -> None:
+    absent = {"user": "x", "tick": 6, "status": "absent"}
+    assert run([released(11, 5), absent], [entry(5, 1), entry(6, 0, absent=1)]).unbalanced == ()
+    assert run([released(11, 5), absent], [entry(5, 1)]).unbalanced == (6,)
+    assert run([], [entry(7, 1)]).unbalanced == (7,)
+    assert run([released(11, 5, charge=11)], [entry(5, 1)]).unbalanced == (5,)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(1, 9)), max_size=40), st.integers(1, 12))
+def test_window_sums_equal_a_slow_count(charges: list[tuple[int, int, int]], window: int) -> None:
+    owner, tick, charge = (np.array([row[i] for row in charges], np.int64) for i in range(3))
+    slow = [sum(c for o, t, c in charges if o == own and at - window < t <= at) for own, at, _ in charges]
+    assert highest_window_sum(owner, tick, charge, window).tolist() == slow
