@@ -110,11 +110,9 @@ def check_displacement(fixes: list[Fix], traces: list[dict[str, Any]], secret: b
         inside = (places[:, 0] > south) & (places[:, 0] < north) & (places[:, 1] > west) & (places[:, 1] < east)
         if inside.all() and len(places) <= MAX_FIXES and np.ptp(places, axis=0).max() < 0.02:
             truth[names.of(users[user], tick)[0], tick] = places.mean(axis=0)
-    pairs = [
-        (row, truth[row["user"], row["tick"]]) for row in traces if row["status"] == "released" and (row["user"], row["tick"]) in truth
-    ]
-    out = np.array([(row["lon"], row["lat"]) for row, _ in pairs])
-    true = np.array([place[::-1] for _, place in pairs])
+    known = [row for row in traces if row["status"] == "released" and (row["user"], row["tick"]) in truth]
+    out = np.array([(row["lon"], row["lat"]) for row in known])
+    true = np.array([truth[row["user"], row["tick"]][::-1] for row in known])
     distance = Geod(ellps="WGS84").inv(out[:, 0], out[:, 1], true[:, 0], true[:, 1])[2]
     assert len(distance) > 1000
     for radius, share in (("r50_m", 0.5), ("r95_m", 0.95)):
