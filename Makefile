@@ -5,10 +5,11 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_STAMP := $(VENV)/.stamp
+BENCH_STAMP := $(VENV)/.bench-stamp
 JARS_STAMP := deploy/jars/.stamp
 CODE := geo streaming jobs tests
 
-.PHONY: help check-tools setup test test-statistical lint clean
+.PHONY: help check-tools setup demo bench test test-statistical lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,14 +37,26 @@ check-tools: ## say which programs are missing
 setup: check-tools $(VENV_STAMP) $(JARS_STAMP) ## fetch Python packages into .venv and jars into deploy/jars
 
 $(VENV_STAMP): pyproject.toml | check-tools
+	@echo "Installing Python packages into $(VENV): a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 $(JARS_STAMP): deploy/pom.xml | check-tools
+	@echo "Fetching jars into deploy/jars."
 	rm -rf deploy/jars
 	mvn -q -B -f deploy/pom.xml package
 	@touch $@
+
+demo: setup ## real tracks through everything, on a broker of its own: counts, displacement, pictures
+	@$(BIN)/wayveil demo
+
+$(BENCH_STAMP): $(VENV_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+bench: setup $(BENCH_STAMP) ## compare with a bare loop and with Flink alone, and look at memory (about 10 minutes)
+	@$(BIN)/wayveil bench
 
 lint: setup ## style, types and import rules
 	$(BIN)/ruff check $(CODE)

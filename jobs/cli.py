@@ -8,6 +8,8 @@ import os
 import re
 import sys
 import time
+from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -44,8 +46,23 @@ BootstrapOption = Annotated[
     ),
 ]
 SettingsOption = Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")]
+
+
+class Product(StrEnum):
+    """The topics that the jobs write, by the names that the settings give them."""
+
+    TRACES = "traces"
+    RELEASES = "releases"
+    REJECTED = "rejected"
+    LATE = "late"
+    BALANCE = "balance"
+    RUNS = "runs"
+
+
 DEFAULT_DATA = Path(".wayveil/broker")
 DEFAULT_SETTINGS = Path("wayveil.toml")
+DEFAULT_DEMO = Path(".wayveil/demo")
+DEFAULT_BENCH = Path(".wayveil/bench")
 
 
 @app.callback()
@@ -106,6 +123,22 @@ def topics_create(
         typer.echo(f"{'created' if name in created else 'exists '}  {name}")
 
 
+@topics_app.command("read")
+def topics_read(
+    name: Annotated[Product, typer.Argument(help="Which of the topics that the jobs write.")],
+    settings: SettingsOption = DEFAULT_SETTINGS,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many rows.", show_default="all")] = None,
+) -> None:
+    """Print the committed rows that a topic of the product holds now, one JSON document a line."""
+    from jobs.kafka import read_committed
+    from jobs.traces import read_settings
+
+    read = read_settings(settings)
+    for *_, value in islice(read_committed(read.kafka.bootstrap, getattr(read.topics, name)), limit):
+        if value is not None:
+            typer.echo(value)
+
+
 @run_app.command("traces")
 def run_traces(
     settings: SettingsOption = DEFAULT_SETTINGS,
@@ -121,6 +154,39 @@ def run_traces(
     from jobs.traces import run_traces as run
 
     run(read_settings(settings), Options(bounded, resume, spend_again, cluster))
+
+
+@app.command("audit-ledger")
+def audit_ledger(settings: SettingsOption = DEFAULT_SETTINGS) -> None:
+    """Add up all published releases again, across epochs, with the secret: against the public ledger, and against the limit."""
+    from jobs.audit import audit_ledger
+    from jobs.traces import read_settings
+
+    audit_ledger(read_settings(settings))
+
+
+@app.command("demo")
+def demo(folder: Annotated[Path, typer.Option(help="Folder of the demo; an earlier demo in it is removed.")] = DEFAULT_DEMO) -> None:
+    """Send a bundled sample through everything on a broker of its own; show counts, displacement and pictures."""
+    from jobs.demo.program import run_demo
+
+    run_demo(folder)
+
+
+@app.command("bench")
+def bench(
+    small: Annotated[int, typer.Option(min=1, help="Fixes of the small run.")] = 1_000_000,
+    big: Annotated[int, typer.Option(min=1, help="Fixes of the big run; the difference gives the steady rate.")] = 4_000_000,
+    users: Annotated[int, typer.Option(min=1, help="Users, each with a fix every five seconds.")] = 10_000,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each size; their medians count.")] = 1,
+    memory: Annotated[int, typer.Option(min=0, help="Fixes of the run that looks at memory; 0 leaves it out.")] = 6_000_000,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the topics' data.")] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of the bench; an earlier bench in it is removed.")] = DEFAULT_BENCH,
+) -> None:
+    """Compare the traces job with a bare loop and a Flink identity job on a broker of its own, and look at its memory."""
+    from jobs.bench.program import Plan, run_bench
+
+    run_bench(Plan(small, big, users, repeat, memory, keep), folder)
 
 
 @app.command("heartbeat")
@@ -205,6 +271,7 @@ def main() -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     if not debug:
         logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+        logging.getLogger().addFilter(_is_no_interrupt)  # py4j logs a trace at Ctrl-C, on the root logger
     try:
         app(arguments)
     except UserError as error:
@@ -217,3 +284,7 @@ def main() -> None:
             raise
         print(f"wayveil: {type(error).__name__} stopped the command; run again with --debug to see the trace.", file=sys.stderr)
         sys.exit(EXIT_FAILURE)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)

@@ -24,7 +24,7 @@ from jobs.demo.sample import read_sample, records
 from jobs.demo.tables import show_counts, show_displacement
 from jobs.errors import UserError
 from jobs.kafka import Record, create_topics, heartbeat, product_topics, read_committed, send_all
-from jobs.preflight import jars_folder, java_program, require_jars
+from jobs.preflight import java_program, require_jars
 from jobs.traces import Options, read_settings, run_traces
 from streaming.secret import load_secret
 from streaming.settings import Settings
@@ -185,18 +185,14 @@ def _show_ways_on(console: Console, folder: Path, settings: Settings, written: d
     def command(*words: str | Path) -> str:
         return shlex.join(str(_short(word)) if isinstance(word, Path) else word for word in words)
 
-    bootstrap, topics = settings.kafka.bootstrap, settings.topics
+    bootstrap = settings.kafka.bootstrap
     wayveil, data = Path(sys.executable).with_name("wayveil"), folder / "broker"
-    reader = command(
-        *(Path(java_program()), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{_short(jars_folder())}/broker/*"),
-        *("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topics.traces),
-        *("--isolation-level", "read_committed", "--from-beginning", "--max-messages", "5"),
-    )
     ways = {
         "start the broker again, with all that the demo wrote": command(
             wayveil, "broker", "start", "--data", data, "--port", bootstrap.rpartition(":")[2]
         ),
-        "look at what services may read": reader,
+        "look at what services may read": command(wayveil, "topics", "read", "traces", "--limit", "5", "--settings", written["settings"]),
+        "add all releases up again, with the secret": command(wayveil, "audit-ledger", "--settings", written["settings"]),
         "run the job again: an identical run repeats its rows and spends nothing": command(
             wayveil, "run", "traces", "--bounded", "--settings", written["settings"]
         ),

@@ -8,6 +8,7 @@ import pytest
 
 from jobs import cli
 from jobs.errors import UserError
+from streaming.settings import TopicNames
 
 SECRET = "48.8584, 2.2945"
 
@@ -71,3 +72,7 @@ def test_durations(text: str, seconds: float) -> None:
 def test_no_durations(text: str) -> None:
     with pytest.raises(UserError, match="is no duration"):
         cli.parse_duration_s(text)
+
+
+def test_every_topic_of_the_product_can_be_read_by_name() -> None:
+    assert [product.value for product in cli.Product] == list(TopicNames.model_fields)
