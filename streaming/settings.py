@@ -141,10 +141,14 @@ class SecretSource(_Section):
 
 
 class JobSettings(_Section):
-    """How the job runs. `shards` must not change between a run and its restart from a checkpoint."""
+    """How the job runs.
+
+    `shards` must not change between a run and its restart from a checkpoint. Every shard costs a fixed effort a tick, so take about
+    eight for each parallel step.
+    """
 
     parallelism: int = Field(default=2, ge=1, le=4096)
-    shards: int = Field(default=64, ge=1, le=65_536)
+    shards: int = Field(default=16, ge=1, le=65_536)
     checkpoint_dir: str = ".wayveil/checkpoints"
     checkpoint_interval_s: float = Field(default=10, ge=0.1, le=3600)
     restarts: int = Field(default=3, ge=0, le=1000)

@@ -1,0 +1,23 @@
+"""What the programs themselves ask of Kafka, around the jobs: topics, reading a topic once, sending, heartbeats."""
+
+from jobs.kafka.reading import LogRange, committed_offsets, log_ranges, read_committed
+from jobs.kafka.sending import HEARTBEAT, Record, SendReport, heartbeat, send_all
+from jobs.kafka.topics import EVENT_TIME, TopicSpec, create_topics, is_ready, product_topics, topic_names
+
+__all__ = [
+    "EVENT_TIME",
+    "HEARTBEAT",
+    "LogRange",
+    "Record",
+    "SendReport",
+    "TopicSpec",
+    "committed_offsets",
+    "create_topics",
+    "heartbeat",
+    "is_ready",
+    "log_ranges",
+    "product_topics",
+    "read_committed",
+    "send_all",
+    "topic_names",
+]
