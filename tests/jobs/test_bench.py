@@ -158,11 +158,11 @@ def test_quarters_of_the_second_half() -> None:
         quarters([], 0.0)
 
 
-def test_the_collections_log_does_not_displace_other_options(tmp_path: Path) -> None:
+def test_the_memory_run_does_not_displace_other_options(tmp_path: Path) -> None:
     collections = Collections(tmp_path, "jcmd")
-    log = f'"-Xlog:gc:file={tmp_path.resolve()}/gc-%p.log"'
-    assert collections.variables({}) == {"JDK_JAVA_OPTIONS": log}
-    assert collections.variables({"JDK_JAVA_OPTIONS": "-Xmx1g"}) == {"JDK_JAVA_OPTIONS": f"-Xmx1g {log}"}
+    added = f'-XX:MaxHeapFreeRatio=100 "-Xlog:gc:file={tmp_path.resolve()}/gc-%p.log"'
+    assert collections.variables({}) == {"JDK_JAVA_OPTIONS": added}
+    assert collections.variables({"JDK_JAVA_OPTIONS": "-Xmx1g"}) == {"JDK_JAVA_OPTIONS": f"-Xmx1g {added}"}
 
 
 def test_sizes_in_the_wrong_order_are_refused(tmp_path: Path) -> None:

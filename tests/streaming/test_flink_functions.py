@@ -1,0 +1,105 @@
+"""The stateful step as Flink calls it, with Flink's state and timers held by the test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import orjson
+from pyflink.common import Row
+
+from streaming.decode import Decoder
+from streaming.earlier import EarlierSpends
+from streaming.flink.functions import LAST_WATERMARK, ProtectShard
+from streaming.secret import load_secret, secret_check
+from streaming.settings import parse_settings
+from streaming.shard import tick_grid
+
+TICK = 28_333_334
+
+
+class Value:
+    def __init__(self) -> None:
+        self.now: Any = None
+
+    def value(self) -> Any:
+        return self.now
+
+    def update(self, value: Any) -> None:
+        self.now = value
+
+
+class Items(list[bytes]):
+    add = list.append
+
+    def get(self) -> Iterator[bytes]:
+        return iter(list(self))
+
+
+class Slots(dict[int, bytes]):
+    put = dict.__setitem__
+    remove = dict.__delitem__
+
+
+class Shard:
+    """One key of the step."""
+
+    def __init__(self, folder: Path, horizon_ms: int | None = None) -> None:
+        (folder / "secret").write_text("6b" * 32)
+        region = {"name": "helsinki", "south": 60.0, "west": 24.5, "north": 60.4, "east": 25.4}
+        self.settings = parse_settings({"region": region, "secret": {"file": str(folder / "secret")}})
+        self.grid = tick_grid(self.settings)
+        self.secret = load_secret(self.settings.secret)
+        self.step = ProtectShard(self.settings, secret_check(self.secret), horizon_ms, EarlierSpends.none())
+        self.pending, self.timers, self.watermark = Items(), set[int](), -(2**63)
+        users, slots = Value(), Slots()
+        handles = SimpleNamespace(get_list_state=lambda _: self.pending, get_state=lambda _: users, get_map_state=lambda _: slots)
+        self.step.open(handles)  # type: ignore[arg-type]
+        timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.timers.add)
+        self.context = SimpleNamespace(timer_service=lambda: timers, get_current_key=lambda: 0)
+
+    def send(self, tick: int, log_ms: int, user: str = "a") -> None:
+        decoder = Decoder(self.settings.source, self.grid, self.secret)
+        value = orjson.dumps({"user": user, "t": tick * 60_000, "lat": 60.2, "lon": 24.9})
+        rows = decoder.decode([value], np.array([log_ms]), np.zeros(1, int), np.zeros(1, int))
+        self.step.process_element(Row(0, rows.tobytes()), self.context)
+
+    def advance(self, watermark: int) -> dict[str, list[dict[str, Any]]]:
+        """Let time pass; return the rows that came out, by topic."""
+        self.watermark = watermark
+        out: dict[str, list[dict[str, Any]]] = {}
+        while due := sorted(timer for timer in self.timers if timer <= watermark):
+            self.timers.remove(due[0])
+            for topic, lines in self.step.on_timer(due[0], self.context):
+                out.setdefault(topic, []).extend(orjson.loads(line.split("\t")[1]) for line in lines.split("\n"))
+        return out
+
+
+def test_a_tick_closes_when_the_log_clock_has_passed_it(tmp_path: Path) -> None:
+    shard = Shard(tmp_path)
+    shard.send(TICK, TICK * 60_000 + 1)
+    assert shard.advance(shard.grid.closes_ms(TICK) - 2) == {}
+    out = shard.advance(shard.grid.closes_ms(TICK) - 1)
+    assert [row["status"] for row in out["traces"]] == ["released"]
+    assert [row["status"] for row in shard.advance(shard.grid.closes_ms(TICK + 2) - 1)["traces"]] == ["absent"] * 2
+
+
+def test_a_record_of_a_closed_tick_is_late_even_if_its_own_log_time_stepped_back(tmp_path: Path) -> None:
+    shard = Shard(tmp_path)
+    shard.send(TICK, TICK * 60_000 + 1)
+    shard.advance(shard.grid.closes_ms(TICK) - 1)
+    shard.send(TICK, TICK * 60_000 + 2)
+    out = shard.advance(shard.grid.closes_ms(TICK + 1) - 1)
+    assert (out["balance"][0]["late"], out["balance"][0]["used"], len(out["late"])) == (1, 0, 1)
+    assert [row["status"] for row in out["traces"]] == ["absent"]
+
+
+def test_what_waits_beyond_the_horizon_is_accounted_for_and_not_released(tmp_path: Path) -> None:
+    shard = Shard(tmp_path, horizon_ms=(TICK + 1) * 60_000 + 30_000)
+    shard.send(TICK, TICK * 60_000 + 1)
+    shard.send(TICK + 1, (TICK + 1) * 60_000 + 1)
+    out = shard.advance(LAST_WATERMARK)
+    assert [(row["tick"], row["status"]) for row in out["traces"]] == [(TICK, "released")]
+    assert [(row["used"], row["withheld"], row["unclosed"]) for row in out["balance"]] == [(1, 0, 0), (0, 1, 1)]
+    assert not shard.pending
