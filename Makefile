@@ -64,11 +64,11 @@ lint: setup ## style, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then all tests but the slow and the statistical ones
+test: lint ## lint, then all tests but the slow ones
 	$(BIN)/pytest
 
-test-statistical: setup ## the tests that draw large samples
-	$(BIN)/pytest -m statistical
+test-statistical: setup ## the tests of distributions, with large samples
+	WAYVEIL_TEST_DRAWS=1000000 $(BIN)/pytest -m statistical
 
 clean: ## remove all that setup, tests and runs left behind
 	@if [ -x $(BIN)/wayveil ]; then $(BIN)/wayveil broker stop; fi

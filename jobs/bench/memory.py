@@ -61,15 +61,15 @@ class Collections:
         self._last_s = 0.0
 
     def variables(self, present: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variable that makes a JVM log its collections.
+        """Return the environment variable that makes a JVM log its collections, and keep its size in spite of them.
 
         Parameters
         ----------
         present
             The environment that it is added to.
         """
-        log = f'"-Xlog:gc:file={self._folder / "gc-%p.log"}"'
-        return {"JDK_JAVA_OPTIONS": f"{present.get('JDK_JAVA_OPTIONS', '')} {log}".strip()}
+        added = f'-XX:MaxHeapFreeRatio=100 "-Xlog:gc:file={self._folder / "gc-%p.log"}"'
+        return {"JDK_JAVA_OPTIONS": f"{present.get('JDK_JAVA_OPTIONS', '')} {added}".strip()}
 
     def ask(self, watch: ProcessWatch) -> None:
         """Ask for a collection if the last one is some seconds ago.

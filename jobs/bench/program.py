@@ -1,4 +1,4 @@
-"""The program `wayveil bench`: fill the topics, let the contenders run in turn, look at the memory, report; all on a broker of its own."""
+"""The program `wayveil bench`: fill the topics, look at the memory, let the contenders run in turn, report; all on a broker of its own."""
 
 import os
 import shutil
@@ -20,6 +20,7 @@ from jobs.errors import UserError
 
 __all__ = ["Plan", "run_bench"]
 
+REPORT = "report.json"
 PACKAGES = ("confluent_kafka", "psutil")
 
 
@@ -77,6 +78,7 @@ def run_bench(plan: Plan, folder: Path) -> Report:
         for records in sorted({plan.small, plan.big, plan.memory} - {0}):
             console.print(f"filling a topic with {records:,} fixes")
             Workload(records, plan.users).fill(bootstrap)
+        memory = _memory_run(lab, Workload(plan.memory, plan.users), jcmd) if jcmd else None
         costs: dict[str, dict[int, list[Cost]]] = {name: {plan.small: [], plan.big: []} for name in CONTENDERS}
         for turn in range(1, plan.repeat + 1):
             for name in CONTENDERS:
@@ -84,11 +86,10 @@ def run_bench(plan: Plan, folder: Path) -> Report:
                     cost = lab.run(name, Workload(records, plan.users), f"{turn}-{records}")
                     costs[name][records].append(cost)
                     console.print(f"{name} treated {records:,} fixes in {cost.wall_s:.1f} s")
-        memory = _memory_run(lab, Workload(plan.memory, plan.users), jcmd) if jcmd else None
     report = Report(plan.small, plan.big, plan.users, costs, memory, machine)
-    report.write(folder / "report.json")
+    report.write(folder / REPORT)
     report.show(console)
-    console.print(f"All figures are in {folder / 'report.json'}.", soft_wrap=True)
+    console.print(f"All figures are in {folder / REPORT}.", soft_wrap=True)
     return report
 
 
@@ -108,6 +109,7 @@ def _fresh_broker(folder: Path, keep: bool) -> Iterator[str]:
         )
     for old in (broker.data, folder / "runs"):
         shutil.rmtree(old, ignore_errors=True)
+    (folder / REPORT).unlink(missing_ok=True)
     (folder / "runs").mkdir(parents=True)
     try:
         yield broker.start()

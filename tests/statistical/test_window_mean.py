@@ -1,5 +1,6 @@
 """Draws of the window mean follow the claimed distribution, and a tester that accepts them rejects a scale off by 30 %."""
 
+import os
 from decimal import Decimal
 
 import numpy as np
@@ -14,7 +15,7 @@ from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
 pytestmark = pytest.mark.statistical
 
 SECRET = b"a secret for tests, 32 bytes ..."
-DRAWS = 20_000
+DRAWS = int(os.environ.get("WAYVEIL_TEST_DRAWS", "20000"))
 STEP_M = 10
 EPSILON = nano_epsilon_per_m(4, 200)
 ACCEPT_P = 1e-4
