@@ -37,7 +37,7 @@ check-tools: ## say which programs are missing
 setup: check-tools $(VENV_STAMP) $(JARS_STAMP) ## fetch Python packages into .venv and jars into deploy/jars
 
 $(VENV_STAMP): pyproject.toml | check-tools
-	@echo "Installing Python packages into $(VENV): a minute or two."
+	@echo "Installing Python packages into $(VENV): two to four minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
@@ -45,7 +45,7 @@ $(VENV_STAMP): pyproject.toml | check-tools
 $(JARS_STAMP): deploy/pom.xml | check-tools
 	@echo "Fetching jars into deploy/jars."
 	rm -rf deploy/jars
-	mvn -q -B -f deploy/pom.xml package
+	mvn -q -B -Dstyle.color=never -f deploy/pom.xml package
 	@touch $@
 
 demo: setup ## real tracks through everything, on a broker of its own: counts, displacement, pictures

@@ -61,6 +61,7 @@ def audit_ledger(settings: Settings) -> Audit:
             f"{found.strangers} pseudonyms belong to no user of the input topics: audit with the secret and settings of the runs that "
             "wrote them, and while the input topics still hold these users."
         )
+    Console(highlight=False).print("All releases are accounted for, and nobody is above the limit.")
     return found
 
 
@@ -86,11 +87,11 @@ def _users(settings: Settings, secret: bytes) -> NDArray[np.uint64]:
 def _show(found: Audit, limit_micro: int, window_ticks: int) -> None:
     table = Table(show_header=False)
     table.add_row("rows of traces", f"{found.rows:,}")
-    table.add_row("distinct releases", f"{found.releases:,}")
+    table.add_row("… of them releases, each once", f"{found.releases:,}")
     table.add_row("users released", f"{found.users:,}")
-    table.add_row("pseudonyms of nobody known", f"{found.strangers:,}")
+    table.add_row("pseudonyms that belong to no known user", f"{found.strangers:,}")
     table.add_row("ticks that do not add up", f"{len(found.unbalanced):,}")
-    table.add_row(f"highest ε over {window_ticks} ticks", f"{found.highest_micro / EPSILON:.6f}")
+    table.add_row(f"highest ε of a user over {window_ticks} ticks", f"{found.highest_micro / EPSILON:.6f}")
     table.add_row("limit", f"{limit_micro / EPSILON:.6f}")
     table.add_row("users above the limit", f"{found.over:,}")
     Console(highlight=False).print(table)

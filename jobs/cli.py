@@ -39,12 +39,6 @@ run_app = typer.Typer(help="The streaming jobs.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
 
 DataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_BROKER_DATA", help="Folder of the local broker.")]
-BootstrapOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap", envvar="WAYVEIL_BOOTSTRAP", help="Address host:port of Kafka; by default the local broker.", show_default=False
-    ),
-]
 SettingsOption = Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")]
 
 
@@ -134,9 +128,13 @@ def topics_read(
     from jobs.traces import read_settings
 
     read = read_settings(settings)
+    empty = True
     for *_, value in islice(read_committed(read.kafka.bootstrap, getattr(read.topics, name)), limit):
         if value is not None:
             typer.echo(value)
+            empty = False
+    if empty:
+        typer.echo("no committed rows yet: they come when a tick has closed and the job's next checkpoint is done", err=True)
 
 
 @run_app.command("traces")
@@ -153,7 +151,7 @@ def run_traces(
     from jobs.traces import Options, read_settings
     from jobs.traces import run_traces as run
 
-    run(read_settings(settings), Options(bounded, resume, spend_again, cluster))
+    run(read_settings(settings), Options(bounded, resume, spend_again, cluster), lambda line: typer.echo(line, err=True))
 
 
 @app.command("audit-ledger")
@@ -191,50 +189,24 @@ def bench(
 
 @app.command("heartbeat")
 def heartbeat(
+    settings: SettingsOption = DEFAULT_SETTINGS,
     every: Annotated[str, typer.Option(help="Time between two heartbeats, at most one tick: 500ms, 10s, 1m.")] = "10s",
     once: Annotated[bool, typer.Option("--once", help="Write one heartbeat and end.")] = False,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to keep alive; may be repeated.", show_default="fixes")] = None,
-    bootstrap: BootstrapOption = None,
-    data: DataOption = DEFAULT_DATA,
 ) -> None:
     """Write heartbeats into every partition of the inputs, so that silence neither stalls a job nor shows."""
-    from jobs import kafka
-
     pause_s = parse_duration_s(every)
-    address = resolve_bootstrap(bootstrap, data)
+    from jobs import kafka
+    from jobs.traces import read_settings
+
+    read = read_settings(settings)
     due = time.monotonic()
     while True:
-        for name in topic or ["fixes"]:
-            kafka.heartbeat(address, name)
+        for source in read.source:
+            kafka.heartbeat(read.kafka.bootstrap, source.topic)
         if once:
             return
         due = max(due + pause_s, time.monotonic())
         time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
-
-
-def resolve_bootstrap(bootstrap: str | None, data: Path) -> str:
-    """Give the address of Kafka: the one that was named, else that of the running local broker.
-
-    Parameters
-    ----------
-    bootstrap : str or None
-        Address that the user named.
-    data : Path
-        Folder of the local broker.
-
-    Raises
-    ------
-    UserError
-        If none is named and none runs.
-    """
-    if bootstrap:
-        return bootstrap
-    from jobs.broker import Broker
-
-    running = Broker(data).status().bootstrap
-    if running is None:
-        raise UserError("No local broker runs: start one with `wayveil broker start`, or name another with --bootstrap.")
-    return running
 
 
 def parse_duration_s(text: str) -> float:

@@ -102,7 +102,9 @@ def require_broker(bootstrap: str) -> None:
         except (OSError, OverflowError):
             continue
         return
-    raise UserError(f"No Kafka broker answers at {bootstrap}: start one with `wayveil broker start`, or name another with --bootstrap.")
+    raise UserError(
+        f"No Kafka broker answers at {bootstrap}: start one with `wayveil broker start`, or correct kafka.bootstrap in the settings."
+    )
 
 
 def require_topics(bootstrap: str, *topics: str) -> None:

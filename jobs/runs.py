@@ -1,7 +1,9 @@
 """The topic `runs`: what this start reads, whether it would be a second look, and what earlier looks have spent."""
 
+import fcntl
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from streaming.runs import Partition, Run, fingerprint, overlapping, tick_range
 from streaming.settings import Settings
 from streaming.shard import tick_grid
 
-__all__ = ["admit", "earlier_spends", "forget_checkpoints", "known_runs", "latest_checkpoint", "plan", "record", "spent_releases"]
+__all__ = ["admit", "alone", "earlier_spends", "forget_checkpoints", "known_runs", "latest_checkpoint", "plan", "record", "spent_releases"]
 
 EARLIER_FILE = "earlier.npz"
 
@@ -95,9 +97,26 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
         spends = EarlierSpends.of(
             row for row in spent_releases(settings) if begin < row[1] and (run.last_tick is None or row[1] <= run.last_tick)
         )
-    folder.mkdir(parents=True, exist_ok=True)
     np.savez(kept, name=spends.name, tick=spends.tick, charge_micro=spends.charge_micro)
     return spends
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a run's folder: a second job on it would remove the checkpoints of the first.
+
+    Raises
+    ------
+    UserError
+        If another job of this run goes on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError("This run still goes on in another process: stop that first, then go on with --resume.") from None
+        yield
 
 
 def latest_checkpoint(folder: Path, job: str = "*") -> Path | None:

@@ -1,6 +1,7 @@
 """The program `wayveil run traces`: check everything first, then run the graph until it ends."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,15 @@ def read_settings(path: Path) -> Settings:
         raise UserError(str(error)) from error
 
 
-def run_traces(settings: Settings, options: Options) -> Run:
+def run_traces(settings: Settings, options: Options, say: Callable[[str], None] | None = None) -> Run:
     """Run the traces job until its input ends (or for ever) and return what ran.
+
+    Parameters
+    ----------
+    settings, options
+        What to run, and how.
+    say
+        Called with a line when the job starts, runs, and has ended.
 
     Raises
     ------
@@ -79,28 +87,36 @@ def run_traces(settings: Settings, options: Options) -> Run:
     earlier = runs.known_runs(settings)
     run = _last_run(settings, secret, earlier) if options.resume else runs.plan(settings, secret, options.bounded)
     folder = Path(settings.job.checkpoint_dir) / run.fingerprint
-    checkpoint = runs.latest_checkpoint(folder) if options.resume else None
-    if options.resume and checkpoint is None:
-        raise UserError("The last run left no checkpoint, because it ended or had not come to one: start it without --resume.")
-    if not options.resume:
-        runs.admit(run, earlier, options.spend_again)
-        runs.forget_checkpoints(folder)
-    spends = runs.earlier_spends(settings, run, earlier, folder, options.resume)
-    if not options.resume:
-        runs.record(settings, run)
+    with runs.alone(folder):
+        checkpoint = runs.latest_checkpoint(folder) if options.resume else None
+        if options.resume and checkpoint is None:
+            raise UserError("The last run left no checkpoint, because it ended or had not come to one: start it without --resume.")
+        if not options.resume:
+            runs.admit(run, earlier, options.spend_again)
+            runs.forget_checkpoints(folder)
+        spends = runs.earlier_spends(settings, run, earlier, folder, options.resume)
+        if not options.resume:
+            runs.record(settings, run)
 
-    from streaming.flink.graph import TracesJob
+        from streaming.flink.graph import TracesJob
 
-    job = TracesJob(settings, secret_check(secret), run, spends, folder, jars, checkpoint)
+        _run(TracesJob(settings, secret_check(secret), run, spends, folder, jars, checkpoint), say or (lambda _: None))
+    return run
+
+
+def _run(job: "TracesJob", say: Callable[[str], None]) -> None:
+    source = ", ".join(source.topic for source in job.settings.source)
+    say("starting Flink: about 20 seconds" + (f", from {job.resume.name}" if job.resume else ""))
     try:
         result = job.start()
-        if options.resume:
+        say(f"running: {source} -> {job.settings.topics.traces}; rows can be read after the next checkpoint")
+        if job.resume:
             _follow_resumed(job, result.get_job_client())
         result.wait()
     except Exception as error:
         raise UserError(f"The job failed: {_cause(error)} Its checkpoints are kept; mend the cause and go on with --resume.") from error
-    runs.forget_checkpoints(folder)
-    return run
+    runs.forget_checkpoints(job.checkpoint_dir)
+    say("ended: all of its input is accounted for")
 
 
 def _follow_resumed(job: "TracesJob", client: Any) -> None:

@@ -12,8 +12,9 @@ from jobs.bench.processes import ProcessWatch, Sample
 from jobs.errors import UserError
 from jobs.preflight import java_program
 
-__all__ = ["Collections", "MemoryReport", "jcmd_program", "live_heap", "memory_report", "quarters"]
+__all__ = ["HEAP_MIB", "Collections", "MemoryReport", "jcmd_program", "live_heap", "memory_report", "quarters"]
 
+HEAP_MIB = 512
 COLLECT_EVERY_S = 5.0
 PARTS = 4
 COLLECTION = re.compile(r"\[(\d+\.\d+)s\].*\bPause Full \(Diagnostic Command\) \d+M->(\d+)M\(\d+M\)")
@@ -23,8 +24,8 @@ COLLECTION = re.compile(r"\[(\d+\.\d+)s\].*\bPause Full \(Diagnostic Command\) \
 class MemoryReport:
     """Medians over the four quarters of the second half of a run, in MiB; the first half counts as warm-up.
 
-    A JVM leaves garbage lying while it may take more memory, so its size tells what it was given. What it needs is what a full
-    collection leaves; the bench asks for one every few seconds.
+    A JVM leaves garbage lying while it may take more memory, so its heap has a fixed size here, as in a cluster. What the job needs of
+    it is what a full collection leaves; the bench asks for one every few seconds.
 
     Parameters
     ----------
@@ -61,14 +62,14 @@ class Collections:
         self._last_s = 0.0
 
     def variables(self, present: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variable that makes a JVM log its collections, and keep its size in spite of them.
+        """Return the environment variable that fixes a JVM's heap and makes it log its collections.
 
         Parameters
         ----------
         present
             The environment that it is added to.
         """
-        added = f'-XX:MaxHeapFreeRatio=100 "-Xlog:gc:file={self._folder / "gc-%p.log"}"'
+        added = f'-Xms{HEAP_MIB}m -Xmx{HEAP_MIB}m "-Xlog:gc:file={self._folder / "gc-%p.log"}"'
         return {"JDK_JAVA_OPTIONS": f"{present.get('JDK_JAVA_OPTIONS', '')} {added}".strip()}
 
     def ask(self, watch: ProcessWatch) -> None:

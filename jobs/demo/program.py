@@ -87,7 +87,9 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
         sample = read_sample(cars)
     users = len(set(sample.user.tolist()))
     console.print(
-        f"  {len(sample):,} fixes of {users} users: cars in Helsinki (SUMO, simulated) and tracks at Lake Cerknica (GPX)", soft_wrap=True
+        f"  {len(sample):,} fixes of {users} users: cars in Helsinki (SUMO, simulated) and tracks at Lake Cerknica (GPX); "
+        "24 broken records are added on purpose",
+        soft_wrap=True,
     )
     try:
         with _step(console, "start a broker"):

@@ -160,7 +160,7 @@ def test_quarters_of_the_second_half() -> None:
 
 def test_the_memory_run_does_not_displace_other_options(tmp_path: Path) -> None:
     collections = Collections(tmp_path, "jcmd")
-    added = f'-XX:MaxHeapFreeRatio=100 "-Xlog:gc:file={tmp_path.resolve()}/gc-%p.log"'
+    added = f'-Xms512m -Xmx512m "-Xlog:gc:file={tmp_path.resolve()}/gc-%p.log"'
     assert collections.variables({}) == {"JDK_JAVA_OPTIONS": added}
     assert collections.variables({"JDK_JAVA_OPTIONS": "-Xmx1g"}) == {"JDK_JAVA_OPTIONS": f"-Xmx1g {added}"}
 

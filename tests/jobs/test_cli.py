@@ -25,7 +25,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> str:
         raise ValueError(SECRET)
 
-    monkeypatch.setattr(cli, "resolve_bootstrap", fail)
+    monkeypatch.setattr(cli, "parse_duration_s", fail)
     monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
 
 
@@ -55,12 +55,11 @@ def test_debug_shows_the_trace(monkeypatch: pytest.MonkeyPatch, failing: None) -
 
 
 def test_a_user_error_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.delenv("WAYVEIL_BOOTSTRAP", raising=False)
     monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
-    assert run_main(monkeypatch, "heartbeat", "--once", "--data", str(tmp_path)) == cli.EXIT_USER_ERROR
-    assert capsys.readouterr().err == (
-        "wayveil: No local broker runs: start one with `wayveil broker start`, or name another with --bootstrap.\n"
-    )
+    assert run_main(monkeypatch, "heartbeat", "--once", "--settings", str(tmp_path / "none.toml")) == cli.EXIT_USER_ERROR
+    shown = capsys.readouterr().err
+    assert shown.startswith("wayveil: the settings file ")
+    assert shown.endswith("pass the path of an existing TOML file\n")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("10s", 10), ("1.5m", 90), (" 2h ", 7200)])
