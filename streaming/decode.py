@@ -1,6 +1,7 @@
 """First step of the flow: raw bytes of the log -> packed records, a batch at a time."""
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -42,7 +43,7 @@ class Decoder:
     so that whether a record is late or rejected for its time never depends on where it was:
 
     ========================  =====================================================================================
-    `MALFORMED`               not one JSON object in UTF-8 (NaN and Infinity are not JSON)
+    `MALFORMED`               not one JSON object in UTF-8 (but see `POSITION_TYPE`)
     `MISSING_FIELD`           user or time is absent or null
     `WRONG_TYPE`              user is not text (or empty); time is not a finite number (or, where mapped, text)
     `USER_TOO_LONG`           user is longer than `max_user_bytes` of UTF-8
@@ -52,7 +53,7 @@ class Decoder:
     `FUTURE`                  later than its own record's log timestamp + `future_tolerance_s`
     `LATE`                    its tick had closed at its own record's log timestamp
     `POSITION_MISSING`        latitude or longitude is absent or null
-    `POSITION_TYPE`           … is not a finite number (true, "12.3" unless mapped as text)
+    `POSITION_TYPE`           … is not a finite number (true, NaN, "12.3" unless mapped as text), or a number or text elsewhere is none
     `POSITION_RANGE`          |lat| > 90 or |lon| > 180; never wrapped
     `NULL_ISLAND`             both within `null_island_deg` of zero
     ========================  =====================================================================================
@@ -102,7 +103,7 @@ class Decoder:
         """
         rows = np.zeros(len(values), RECORD)
         rows["log_ms"], rows["partition"], rows["offset"], rows["source"] = log_ms, partition, offset, source
-        docs = _parse(values)
+        docs = _parse(values, self._sources[source])
         self._fill(rows, docs, source)
         timed = (rows["kind"] == Kind.FIX) | (rows["kind"] >= Kind.POSITION_MISSING)
         rows["tick"] = self._grid.tick_of(np.where(timed, rows["t_ms"], rows["log_ms"]))
@@ -149,7 +150,9 @@ class Decoder:
             return 0
         if user not in self._ids:
             try:
-                self._ids[user] = user_id(self._key, user) if len(user.encode()) <= max_bytes else 0
+                if len(user.encode()) > max_bytes:
+                    return 0
+                self._ids[user] = user_id(self._key, user)
             except UnicodeEncodeError:
                 return 0
         return self._ids[user]
@@ -223,23 +226,34 @@ def split_by_shard(rows: NDArray[np.void], shards: int) -> tuple[list[int], list
     order = np.argsort(shard, kind="stable")
     rows, shard = rows[order], shard[order]
     numbers, starts = np.unique(shard, return_index=True)
-    ends = [*starts[1:].tolist(), len(rows)]
-    return numbers.tolist(), [rows[a:b].tobytes() for a, b in zip(starts.tolist(), ends, strict=True)]
+    return numbers.tolist(), [part.tobytes() for part in np.split(rows, starts[1:]) if len(part)]
 
 
-def _parse(values: Sequence[bytes | None]) -> list[Any]:
+def _parse(values: Sequence[bytes | None], source: SourceSettings) -> list[Any]:
     loads: Callable[[Any], Any] = orjson.loads
     try:
         return [loads(value) for value in values]
     except (orjson.JSONDecodeError, TypeError):
-        return [_parse_one(value) for value in values]
+        return [_parse_one(value, source) for value in values]
 
 
-def _parse_one(value: bytes | None) -> Any:
-    try:
-        return orjson.loads(value) if value is not None else None
-    except orjson.JSONDecodeError:
+def _parse_one(value: bytes | None, source: SourceSettings) -> Any:
+    """Parse one record; where it is JSON but for its numbers or texts, keep who and when, and mark the position as unusable.
+
+    A device that writes NaN for want of a position is present all the same: that must not show as an absence.
+    """
+    if value is None:
         return None
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        try:
+            document = json.loads(value.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError):
+            return None
+    if type(document) is not dict or document.get(source.user) is None or document.get(source.time) is None:
+        return None
+    return {source.user: document[source.user], source.time: document[source.time], source.lat: True, source.lon: True}
 
 
 def _numbers(column: list[Any], text: bool) -> tuple[Floats, Mask, Mask]:

@@ -81,3 +81,15 @@ class EarlierSpends:
             if epoch not in names:
                 names[epoch] = pseudonyms.of(user, tick)
             ledger.record(tick, index, self.at(tick, names[epoch]))
+
+    def ahead(self, pseudonyms: Pseudonyms, after: int, until: int, user: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return what users spent in the ticks `after` + 1 .. `until` together, shape (n,), in micro-epsilon."""
+        total = np.zeros(len(user), np.int64)
+        if len(self) and len(user):
+            names: dict[int, list[str]] = {}
+            for tick in np.unique(self.tick[(self.tick > after) & (self.tick <= until)]).tolist():
+                epoch = pseudonyms.epoch(tick)
+                if epoch not in names:
+                    names[epoch] = pseudonyms.of(user, tick)
+                total += self.at(tick, names[epoch])
+        return total

@@ -52,22 +52,29 @@ class Ledger:
             slot = self._slots.pop(leaving % self._w, None)
             if slot is not None:
                 self.spent -= _unpack(slot, len(self.spent))
+                if (self.spent < 0).any():
+                    raise AssertionError("a charge left the window of a user who had not spent it")
         self.tick = tick
 
-    def spend(self, index: NDArray[np.intp], charge_micro: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def spend(
+        self, index: NDArray[np.intp], charge_micro: NDArray[np.int64], ahead_micro: NDArray[np.int64] | int = 0
+    ) -> NDArray[np.bool_]:
         """Check, then charge distinct users at the current tick.
 
         Parameters
         ----------
         index, charge_micro
             Arrays of shape (n,): the users' rows, and their charges >= 0.
+        ahead_micro
+            What each has spent already, in an earlier run, in the w - 1 ticks to come. It counts in full: some window that
+            holds the current tick may hold all of it.
 
         Returns
         -------
         ndarray of bool with shape (n,)
             Who was charged; the others had too little left and were not.
         """
-        granted = self.spent[index] + charge_micro <= self._limit
+        granted = self.spent[index] + ahead_micro + charge_micro <= self._limit
         self.record(self._now(), index[granted], charge_micro[granted])
         return np.asarray(granted)
 

@@ -114,7 +114,7 @@ class PrivacySettings(_Section):
 
     `window_ticks` is w of the w-event guarantee and `releases_per_window` sets its limit: so many full charges in any
     w consecutive ticks. The defaults promise ln 4 within 200 m per released tick and 120 releases a day; somebody who
-    stays put can then be averaged from 289 m an axis (standard deviation) down to 289 / sqrt(120) = 26 m.
+    stays put can then be averaged from 289 m an axis (standard deviation) down to 26 m (mean) or 19 m (median) a day.
     """
 
     ratio: float = Field(default=4.0, gt=1, le=1000)

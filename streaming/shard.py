@@ -82,7 +82,10 @@ class ShardState:
     def next_expiry(self, window_ticks: int, silent_ticks: int) -> int | None:
         """Return the tick at which the last tombstone can go, or None if there is none."""
         held = self.users["last_seen"][self.users["stage"] == TOMBSTONE]
-        return int(held.max()) + silent_ticks + window_ticks if len(held) else None
+        if not len(held):
+            return None
+        expiry = int(held.max()) + silent_ticks + window_ticks
+        return expiry if self.tick is None else max(expiry, self.tick + 1)
 
 
 @dataclass
@@ -149,7 +152,8 @@ class Protector:
         self.earlier.enter(ledger, self.pseudonyms, past, tick, held, state.users["user"][held])
         enrolled = np.flatnonzero(state.users["stage"] == ENROLLED)
         here = index[np.isin(seen, present, assume_unique=True)]
-        granted = ledger.spend(here, np.full(len(here), self.promise.charge_micro))
+        ahead = self.earlier.ahead(self.pseudonyms, tick, tick + self.settings.privacy.window_ticks - 1, state.users["user"][here])
+        granted = ledger.spend(here, np.full(len(here), self.promise.charge_micro), ahead)
         state.users["spent"] = ledger.spent
 
         lines = self._releases(state, ledger, tick, enrolled, present, here, granted, windows)
@@ -282,7 +286,8 @@ class Protector:
         silent = tick - state.users["last_seen"]
         end, window = self.settings.tick.silent_ticks, self.settings.privacy.window_ticks
         state.users["stage"][(state.users["stage"] == ENROLLED) & (silent >= end)] = TOMBSTONE
-        gone = (state.users["stage"] == TOMBSTONE) & (silent >= end + window)
+        # Earlier runs may have spent after the last fix that this run has seen: a row is given on only when nothing of it is left.
+        gone = (state.users["stage"] == TOMBSTONE) & (silent >= end + window) & (state.users["spent"] == 0)
         state.users[gone] = np.zeros(1, USER)
         if gone.any() and (state.users["stage"] == FREE).all():
             state.users = np.zeros(0, USER)

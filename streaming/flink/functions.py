@@ -158,7 +158,10 @@ class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
         return min([*ticks, expiry] if expiry is not None else ticks, default=None)
 
     def _wake(self, ctx: Any, tick: int) -> None:
-        ctx.timer_service().register_event_time_timer(self._grid.closes_ms(tick) - 1)
+        """Ask to be called when a tick closes; one beyond the horizon is looked at when the input has ended."""
+        beyond = self._horizon_ms is not None and tick >= self._grid.first_open(self._horizon_ms)
+        # A timer behind the watermark that is set anew whenever it fires would never let the watermark pass.
+        ctx.timer_service().register_event_time_timer(LAST_WATERMARK if beyond else self._grid.closes_ms(tick) - 1)
 
 
 def _late_for_closed(rows: NDArray[np.void], last_closed: int | None) -> NDArray[np.void]:

@@ -73,6 +73,16 @@ def test_bad_bytes_between_good_ones_do_no_harm() -> None:
     assert kinds([good, *bad, good]) == [Kind.FIX, *[Kind.MALFORMED] * len(bad), Kind.FIX]
 
 
+@pytest.mark.parametrize("lat", [b"NaN", b"-Infinity", b"1e400", b'"\\ud800"', b'"\xff"'])
+def test_a_position_that_is_no_json_is_still_a_presence(lat: bytes) -> None:
+    record = b'{"user":"d1","t":%d,"lat":%s,"lon":11.5}' % (T, lat)
+    assert kinds([record, orjson.dumps(GOOD)]) == [Kind.POSITION_TYPE, Kind.FIX]
+
+
+def test_no_records_give_no_blocks() -> None:
+    assert split_by_shard(np.zeros(0, RECORD), 16) == ([], [])
+
+
 def test_control_records() -> None:
     values = [b'{"wayveil":"heartbeat"}', b'{"wayveil":"enrolment","user":"d1"}', b'{"wayveil":"enrolment"}', b'{"wayveil":3}']
     assert kinds(values) == [Kind.HEARTBEAT, Kind.ENROLMENT, Kind.MISSING_FIELD, Kind.WRONG_TYPE]

@@ -52,11 +52,11 @@ class Shard:
         self.grid = tick_grid(self.settings)
         self.secret = load_secret(self.settings.secret)
         self.step = ProtectShard(self.settings, secret_check(self.secret), horizon_ms, EarlierSpends.none())
-        self.pending, self.timers, self.watermark = Items(), set[int](), -(2**63)
+        self.pending, self.timers, self.watermark, self.firing = Items(), set[int](), -(2**63), False
         users, slots = Value(), Slots()
         handles = SimpleNamespace(get_list_state=lambda _: self.pending, get_state=lambda _: users, get_map_state=lambda _: slots)
         self.step.open(handles)  # type: ignore[arg-type]
-        timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.timers.add)
+        timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.register)
         self.context = SimpleNamespace(timer_service=lambda: timers, get_current_key=lambda: 0)
 
     def send(self, tick: int, log_ms: int, user: str = "a") -> None:
@@ -65,14 +65,21 @@ class Shard:
         rows = decoder.decode([value], np.array([log_ms]), np.zeros(1, int), np.zeros(1, int))
         self.step.process_element(Row(0, rows.tobytes()), self.context)
 
+    def register(self, timer: int) -> None:
+        assert timer > self.watermark or not self.firing, "a timer behind the watermark would fire for ever"
+        self.timers.add(timer)
+
     def advance(self, watermark: int) -> dict[str, list[dict[str, Any]]]:
         """Let time pass; return the rows that came out, by topic."""
         self.watermark = watermark
+        self.firing = False
         out: dict[str, list[dict[str, Any]]] = {}
         while due := sorted(timer for timer in self.timers if timer <= watermark):
             self.timers.remove(due[0])
+            self.firing = True
             for topic, lines in self.step.on_timer(due[0], self.context):
                 out.setdefault(topic, []).extend(orjson.loads(line.split("\t")[1]) for line in lines.split("\n"))
+        self.firing = False
         return out
 
 
@@ -93,6 +100,17 @@ def test_a_record_of_a_closed_tick_is_late_even_if_its_own_log_time_stepped_back
     out = shard.advance(shard.grid.closes_ms(TICK + 1) - 1)
     assert (out["balance"][0]["late"], out["balance"][0]["used"], len(out["late"])) == (1, 0, 1)
     assert [row["status"] for row in out["traces"]] == ["absent"]
+
+
+def test_one_partition_may_end_long_after_the_horizon(tmp_path: Path) -> None:
+    shard = Shard(tmp_path, horizon_ms=(TICK + 1) * 60_000 + 30_000)
+    shard.send(TICK, TICK * 60_000 + 1)
+    shard.send(TICK + 5, (TICK + 5) * 60_000 + 1)
+    assert [row["tick"] for row in shard.advance((TICK + 9) * 60_000)["traces"]] == [TICK]
+    shard.send(TICK + 6, (TICK + 9) * 60_000 + 1)
+    out = shard.advance(LAST_WATERMARK)
+    assert "traces" not in out
+    assert sum(row["records"] for row in out["balance"]) == 2
 
 
 def test_what_waits_beyond_the_horizon_is_accounted_for_and_not_released(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from streaming.decode import Decoder
+from geo.privacy.prf import subkey
+from streaming.decode import Decoder, user_id
 from streaming.earlier import EarlierSpends
 from streaming.records import RECORD
 from streaming.settings import Settings, parse_settings
@@ -123,3 +124,42 @@ def test_operator_records_hold_no_coordinate_and_no_user() -> None:
     assert len(out["rejected"]) == len(out["late"]) == 1
     for topic in ("rejected", "late", "balance"):
         assert not any(secret in line for line in out[topic] for secret in ("alice", "95.1", "60.3", "24.9", "951230", "603450"))
+
+
+def test_second_looks_never_pass_the_limit_together() -> None:
+    charges: list[tuple[str, int, int]] = []
+    for look in range(4):
+        config = settings(privacy={"window_ticks": 6, "releases_per_window": 3, "epoch_ticks": 1000}, tick={"max_fixes": look + 1})
+        protector = Protector(config, SECRET, EarlierSpends.of(charges))
+        state = ShardState.empty({})
+        for tick in range(TICK, TICK + 20):
+            rows = fixes({"t": START}, {"user": "b", "t": START} if tick % 5 < 2 else {"t": START}, config=config)
+            rows["tick"] = tick
+            for row in rows_of(protector.close(state, 0, tick, rows), "traces"):
+                if row["status"] == "released":
+                    charges.append((str(row["user"]), tick, int(str(row["epsilon_micro"]))))
+    for user in {name for name, *_ in charges}:
+        for end in range(TICK, TICK + 20):
+            assert sum(charge for name, tick, charge in charges if name == user and end - 6 < tick <= end) <= 3 * 1_484_321
+
+
+def test_a_row_is_given_on_only_when_nothing_of_it_is_left() -> None:
+    config = settings(privacy={"window_ticks": 6, "releases_per_window": 2, "epoch_ticks": 1000}, tick={"silent_ticks": 2})
+    first, state = Protector(config, SECRET), ShardState.empty({})
+    charges = []
+    for tick in range(TICK, TICK + 12):
+        rows = fixes({}, config=config)
+        rows["tick"] = tick
+        released = [row for row in rows_of(first.close(state, 0, tick, rows), "traces") if row["status"] == "released"]
+        charges += [(str(row["user"]), tick, 1_484_321) for row in released]
+    second, state = Protector(config, SECRET, EarlierSpends.of(charges)), ShardState.empty({})
+    granted = []
+    for tick in range(TICK, TICK + 40):
+        present = ["c", *(["a"] if tick == TICK else []), *(["b"] if tick >= TICK + 9 else [])]
+        rows = fixes(*({"user": user} for user in present), config=config)
+        rows["tick"] = tick
+        name = second.pseudonyms.of(np.array([user_id(subkey(SECRET, b"user-id"), "b")], np.uint64), tick)[0]
+        out = rows_of(second.close(state, 0, tick, rows), "traces")
+        granted.append(sum(row["status"] == "released" and row["user"] == name for row in out))
+        assert (state.users["spent"] >= 0).all()
+    assert all(sum(granted[i : i + 6]) <= 2 for i in range(len(granted)))
