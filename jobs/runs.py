@@ -13,7 +13,7 @@ from jobs.errors import UserError
 from jobs.kafka import log_ranges, read_committed, send_all
 from streaming.clock import now_ms
 from streaming.earlier import EarlierSpends
-from streaming.runs import Partition, Run, fingerprint, overlapping, tick_range
+from streaming.runs import Partition, Run, fingerprint, names_digest, overlapping, tick_range
 from streaming.settings import Settings
 from streaming.shard import tick_grid
 
@@ -36,10 +36,18 @@ def plan(settings: Settings, secret: bytes, bounded: bool) -> Run:
     horizon = min((part.last_ms for part in inputs if part.last_ms is not None), default=0) if bounded else None
     if not bounded:
         inputs = tuple(Partition(p.topic, p.partition, p.begin, p.begin, p.first_ms, None) for p in inputs)
-    first, last = tick_range(tick_grid(settings), inputs, horizon)
-    if all(part.first_ms is None for part in inputs):
-        first = tick_grid(settings).first_open(now_ms())
-    return Run(fingerprint(secret, settings, inputs, horizon), first, last, horizon, inputs, now_ms())
+    grid = tick_grid(settings)
+    first, last = tick_range(grid, inputs, horizon)
+    return Run(
+        fingerprint(secret, settings, inputs, horizon),
+        names_digest(secret, settings),
+        grid.length_ms,
+        first,
+        last,
+        horizon,
+        inputs,
+        now_ms(),
+    )
 
 
 def known_runs(settings: Settings) -> list[Run]:
@@ -53,9 +61,15 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
     Raises
     ------
     UserError
-        Unless `spend_again`.
+        Unless `spend_again`; and always if what the other run has spent could not be found under this one's names.
     """
-    if overlapping(run, earlier) and not spend_again:
+    others = overlapping(run, earlier)
+    if any(other.names != run.names for other in others):
+        raise UserError(
+            "An earlier run published some of this time under another secret, audience, epoch, tick length or traces topic, so that what "
+            "it spent could not be charged: restore these."
+        )
+    if others and not spend_again:
         raise UserError(
             "An earlier, different run covers some of these ticks: continue it with --resume, or pass --spend-again to spend "
             "privacy budget on them a second time (the earlier spends are then loaded into the ledger)."

@@ -10,7 +10,7 @@ from geo.privacy.prf import subkey
 from streaming.settings import Settings
 from streaming.ticks import TickGrid
 
-__all__ = ["Partition", "Run", "fingerprint", "overlapping", "tick_range"]
+__all__ = ["Partition", "Run", "fingerprint", "names_digest", "overlapping", "tick_range"]
 
 FINGERPRINT_BYTES = 16
 
@@ -35,6 +35,10 @@ class Run:
     ----------
     fingerprint
         Keyed digest of everything that its releases depend on; equal fingerprints mean equal releases.
+    names
+        Keyed digest of what its releases are found by: pseudonyms, ticks, and the topic that holds them.
+    tick_ms
+        Length of its ticks.
     first_tick, last_tick
         The ticks that it may release; `last_tick` is None for a run without an end.
     horizon_ms
@@ -46,6 +50,8 @@ class Run:
     """
 
     fingerprint: str
+    names: str
+    tick_ms: int
     first_tick: int
     last_tick: int | None
     horizon_ms: int | None
@@ -90,12 +96,19 @@ def tick_range(grid: TickGrid, inputs: tuple[Partition, ...], horizon_ms: int | 
     return first, None if horizon_ms is None else grid.first_open(horizon_ms) - 1
 
 
+def names_digest(secret: bytes, settings: Settings) -> str:
+    """Return the keyed digest of what decides under which names a user's releases are published, and where."""
+    privacy, topics = settings.privacy, settings.topics
+    text = orjson.dumps([privacy.audience, privacy.epoch_ticks, settings.tick.length_s, topics.traces])
+    return hashlib.blake2b(text, key=subkey(secret, b"names"), digest_size=FINGERPRINT_BYTES).hexdigest()
+
+
 def overlapping(run: Run, earlier: list[Run]) -> list[Run]:
-    """Return the earlier runs that looked, otherwise than `run` would, at ticks that it covers."""
+    """Return the earlier runs that looked, otherwise than `run` would, at times that it covers."""
 
     def touches(other: Run) -> bool:
-        begins_before_end = run.last_tick is None or other.first_tick <= run.last_tick
-        ends_after_begin = other.last_tick is None or run.first_tick <= other.last_tick
+        begins_before_end = run.last_tick is None or other.first_tick * other.tick_ms < (run.last_tick + 1) * run.tick_ms
+        ends_after_begin = other.last_tick is None or run.first_tick * run.tick_ms < (other.last_tick + 1) * other.tick_ms
         return begins_before_end and ends_after_begin
 
     return [other for other in earlier if other.fingerprint != run.fingerprint and touches(other)]

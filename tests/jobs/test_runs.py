@@ -1,0 +1,80 @@
+"""Which starts are second looks."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import UserError
+from jobs.runs import admit, alone, forget_checkpoints, latest_checkpoint
+from streaming.runs import Partition, Run, names_digest
+from streaming.settings import Settings, parse_settings
+
+SECRET = b"k" * 32
+
+
+def settings(**sections: object) -> Settings:
+    region = {"name": "r", "south": 60.0, "west": 24.5, "north": 60.4, "east": 25.4}
+    return parse_settings({"region": region, "secret": {"env": "UNUSED"}, **sections})
+
+
+NAMES = names_digest(SECRET, settings())
+FIRST = Run("one", NAMES, 60_000, 100, 119, 7_230_000, (Partition("fixes", 0, 0, 9, 6_000_000, 7_230_000),), 1)
+
+
+def test_an_identical_run_is_no_second_look() -> None:
+    admit(replace(FIRST, started_ms=2), [FIRST], spend_again=False)
+
+
+def test_a_different_run_over_the_same_time_needs_a_word() -> None:
+    other = replace(FIRST, fingerprint="two", first_tick=119, last_tick=None)
+    with pytest.raises(UserError, match="--spend-again"):
+        admit(other, [FIRST], spend_again=False)
+    admit(other, [FIRST], spend_again=True)
+    admit(replace(other, first_tick=120), [FIRST], spend_again=False)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"tick": {"length_s": 30}},
+        {"privacy": {"audience": "other"}},
+        {"privacy": {"epoch_ticks": 7}},
+        {"topics": {"traces": "elsewhere"}},
+    ],
+)
+def test_what_could_not_be_charged_is_refused(sections: dict[str, object]) -> None:
+    names = names_digest(SECRET, settings(**sections))
+    assert names != NAMES
+    with pytest.raises(UserError, match="could not be charged"):
+        admit(replace(FIRST, fingerprint="two", names=names), [FIRST], spend_again=True)
+    assert names_digest(b"q" * 32, settings()) != NAMES
+
+
+def test_ticks_of_another_length_are_compared_by_time() -> None:
+    halves = replace(FIRST, fingerprint="two", names="other", tick_ms=30_000, first_tick=238, last_tick=300)
+    with pytest.raises(UserError, match="could not be charged"):
+        admit(halves, [FIRST], spend_again=True)
+    admit(replace(halves, first_tick=240), [FIRST], spend_again=False)
+
+
+def test_a_run_survives_its_record() -> None:
+    assert Run.load(FIRST.dump()) == FIRST
+
+
+def test_one_job_a_run(tmp_path: Path) -> None:
+    with alone(tmp_path), pytest.raises(UserError, match="still goes on"), alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        pass
+
+
+def test_the_newest_complete_checkpoint(tmp_path: Path) -> None:
+    for job, number in (("a", 3), ("b", 1)):
+        (tmp_path / job / f"chk-{number}").mkdir(parents=True)
+        (tmp_path / job / f"chk-{number}" / "_metadata").touch()
+    (tmp_path / "b" / "chk-2").mkdir()
+    forget_checkpoints(tmp_path, except_job="b")
+    assert latest_checkpoint(tmp_path) == tmp_path / "b" / "chk-1"
+    forget_checkpoints(tmp_path)
+    assert latest_checkpoint(tmp_path) is None
