@@ -84,7 +84,8 @@ class Workload:
         from confluent_kafka import Producer
 
         create_topics(bootstrap, {self.topic: TopicSpec(PARTITIONS, EVENT_TIME)})
-        producer = Producer({"bootstrap.servers": bootstrap, **FAST_PRODUCER})
+        # Without idempotence a batch sent again can overtake: the log's clock would step back.
+        producer = Producer({"bootstrap.servers": bootstrap, **FAST_PRODUCER, "enable.idempotence": True})
         for number, (partition, log_ms, value) in enumerate(self.fixes()):
             if number % POLL_EVERY == 0:
                 producer.poll(0)
