@@ -18,6 +18,7 @@ from jobs.errors import UserError
 from jobs.kafka import TopicSpec, create_topics, product_topics, read_committed
 from jobs.preflight import require_jars
 from jobs.traces import read_settings
+from streaming.settings import PrivacySettings
 
 __all__ = ["CONTENDERS", "Lab"]
 
@@ -84,7 +85,7 @@ class Lab:
         variables: Mapping[str, str] | None = None,
         each_second: Callable[[ProcessWatch], None] | None = None,
     ) -> tuple[Cost, ProcessWatch]:
-        """Run the traces job under its default settings.
+        """Run the traces job under its default settings, but for a budget that lasts.
 
         Parameters
         ----------
@@ -131,6 +132,8 @@ class Lab:
             "[region]",
             'name = "bench"',
             *(f"{side} = {degrees}" for side, degrees in REGION.items()),
+            "[privacy]",
+            f"releases_per_window = {PrivacySettings().window_ticks}",  # a budget that ends would leave less to do in a longer run
             "[secret]",
             f"file = {_toml(secret_file)}",
             "[job]",

@@ -162,7 +162,7 @@ class Report:
 
 
 def _memory_table(memory: MemoryReport) -> Table:
-    title = f"traces job, {memory.records:,} fixes, MiB; heap fixed at {HEAP_MIB}, peak of all {memory.peak_mib:,.0f}"
+    title = f"traces job, {memory.records:,} fixes, MiB (heap {HEAP_MIB}, peak {memory.peak_mib:,.0f})"
     table = _table(title, "quarters of the second half", "1st", "2nd", "3rd", "4th", "growth")
     for name, series in (
         ("JVM, resident", memory.jvm_mib),

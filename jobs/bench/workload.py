@@ -85,7 +85,7 @@ class Workload:
 
         create_topics(bootstrap, {self.topic: TopicSpec(PARTITIONS, EVENT_TIME)})
         # Without idempotence a batch sent again can overtake: the log's clock would step back.
-        producer = Producer({"bootstrap.servers": bootstrap, **FAST_PRODUCER, "enable.idempotence": True})
+        producer = Producer({"bootstrap.servers": bootstrap, **FAST_PRODUCER, "enable.idempotence": True, "log_level": 3})
         for number, (partition, log_ms, value) in enumerate(self.fixes()):
             if number % POLL_EVERY == 0:
                 producer.poll(0)

@@ -8,12 +8,12 @@ import orjson
 import pytest
 from rich.console import Console
 
-from jobs.bench.contenders import CONTENDERS
+from jobs.bench.contenders import CONTENDERS, Lab
 from jobs.bench.memory import Collections, MemoryReport, live_heap, quarters
 from jobs.bench.processes import Cost, Sample
 from jobs.bench.program import Plan, run_bench
 from jobs.bench.report import Machine, Report
-from jobs.bench.workload import PARTITIONS, REGION, Workload, require_count
+from jobs.bench.workload import PARTITIONS, REGION, Workload, records_in, require_count
 from jobs.errors import UserError
 from streaming.decode import Decoder
 from streaming.records import Kind
@@ -172,10 +172,11 @@ def test_sizes_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_everything_runs_and_nothing_stays(tmp_path: Path) -> None:
-    found = run_bench(Plan(20_000, 40_000, 1_000, 1, 0, False), tmp_path)
-    costs = [cost for sizes in found.costs.values() for runs in sizes.values() for cost in runs]
-    assert len(costs) == 6
+def test_every_contender_accounts_for_every_record(broker: str, tmp_path: Path) -> None:
+    workload = Workload(20_000, 1_000)
+    workload.fill(broker)
+    lab = Lab(broker, tmp_path)
+    costs = [lab.run(name, workload, "once") for name in CONTENDERS]
     assert all(cost.wall_s > 0 and cost.cpu_s > 0 for cost in costs)
-    assert (tmp_path / "report.json").exists()
-    assert not (tmp_path / "broker").exists()
+    with pytest.raises(UserError, match=r"has 20,002 records, not 20,003"):
+        require_count("The topic", workload.total + 1, records_in(broker, workload.topic))
