@@ -1,21 +1,18 @@
 """The program `wayveil audit-ledger`: read what was published, and add it up again with the secret."""
 
-from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from jobs.errors import UserError
-from jobs.kafka import read_committed
+from jobs.kafka import documents, read_committed
+from jobs.traces import read_secret
 from streaming.audit import Audit, audit
 from streaming.decode import Decoder
 from streaming.pseudonyms import Pseudonyms
-from streaming.secret import SecretError, load_secret
 from streaming.settings import Settings
 from streaming.shard import Protector, tick_grid
 
@@ -33,15 +30,12 @@ def audit_ledger(settings: Settings) -> Audit:
     UserError
         If the rows do not add up, or a user's charges pass the limit.
     """
-    try:
-        secret = load_secret(settings.secret)
-    except SecretError as error:
-        raise UserError(f"{error}.") from error
+    secret = read_secret(settings)
     privacy, names = settings.privacy, settings.topics
     limit = Protector(settings, secret).promise.limit_micro
     found = audit(
-        _documents(settings, names.traces),
-        _documents(settings, names.releases),
+        documents(settings.kafka.bootstrap, names.traces),
+        documents(settings.kafka.bootstrap, names.releases),
         _users(settings, secret),
         Pseudonyms(secret, privacy.audience, privacy.epoch_ticks),
         privacy.window_ticks,
@@ -63,12 +57,6 @@ def audit_ledger(settings: Settings) -> Audit:
         )
     Console(highlight=False).print("All releases are accounted for, and nobody is above the limit.")
     return found
-
-
-def _documents(settings: Settings, topic: str) -> Iterator[dict[str, Any]]:
-    for *_, value in read_committed(settings.kafka.bootstrap, topic):
-        if value is not None:
-            yield orjson.loads(value)
 
 
 def _users(settings: Settings, secret: bytes) -> NDArray[np.uint64]:

@@ -5,14 +5,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import orjson
 
 from jobs.errors import UserError
-from jobs.kafka import log_ranges, read_committed, send_all
+from jobs.kafka import documents, log_ranges, read_committed, send_all
 from streaming.clock import now_ms
 from streaming.earlier import EarlierSpends
+from streaming.release import release_key
 from streaming.runs import Partition, Run, fingerprint, names_digest, overlapping, tick_range
 from streaming.settings import Settings
 from streaming.shard import tick_grid
@@ -88,13 +89,10 @@ def spent_releases(settings: Settings) -> Iterator[tuple[str, int, int]]:
 
     An identical release spends nothing, so that repeats of an identical run count once.
     """
-    seen: set[tuple[str, int, float, float, int]] = set()
-    for *_, value in read_committed(settings.kafka.bootstrap, settings.topics.traces):
-        row = orjson.loads(value) if value is not None else {}
-        if row.get("status") != "released":
-            continue
-        release = (row["user"], row["tick"], row["lat"], row["lon"], row["epsilon_micro"])
-        if release not in seen:
+    seen: set[tuple[Any, ...]] = set()
+    for row in documents(settings.kafka.bootstrap, settings.topics.traces):
+        release = release_key(row)
+        if release is not None and release not in seen:
             seen.add(release)
             yield row["user"], row["tick"], row["epsilon_micro"]
 
@@ -107,9 +105,11 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
             return EarlierSpends(columns["name"], columns["tick"], columns["charge_micro"])
     spends = EarlierSpends.none()
     if any(other.fingerprint != run.fingerprint for other in earlier):
-        begin = run.first_tick - settings.privacy.window_ticks
+        window = settings.privacy.window_ticks
         spends = EarlierSpends.of(
-            row for row in spent_releases(settings) if begin < row[1] and (run.last_tick is None or row[1] <= run.last_tick)
+            row
+            for row in spent_releases(settings)
+            if run.first_tick - window < row[1] and (run.last_tick is None or row[1] <= run.last_tick)
         )
     np.savez(kept, name=spends.name, tick=spends.tick, charge_micro=spends.charge_micro)
     return spends

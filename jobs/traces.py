@@ -17,7 +17,7 @@ from streaming.settings import Settings, SettingsError, load_settings
 if TYPE_CHECKING:
     from streaming.flink.graph import TracesJob
 
-__all__ = ["Options", "read_settings", "run_traces"]
+__all__ = ["Options", "read_secret", "read_settings", "run_traces"]
 
 FOLLOW_S = 1.0
 
@@ -58,6 +58,20 @@ def read_settings(path: Path) -> Settings:
         raise UserError(str(error)) from error
 
 
+def read_secret(settings: Settings) -> bytes:
+    """Read the secret that the settings name.
+
+    Raises
+    ------
+    UserError
+        If it is missing or too short.
+    """
+    try:
+        return load_secret(settings.secret)
+    except SecretError as error:
+        raise UserError(f"{error}.") from error
+
+
 def run_traces(settings: Settings, options: Options, say: Callable[[str], None] | None = None) -> Run:
     """Run the traces job until its input ends (or for ever) and return what ran.
 
@@ -77,10 +91,7 @@ def run_traces(settings: Settings, options: Options, say: Callable[[str], None] 
     if not options.cluster:
         java_program()
         jars = require_jars("flink", "flink-sql-connector-kafka")
-    try:
-        secret = load_secret(settings.secret)
-    except SecretError as error:
-        raise UserError(f"{error}.") from error
+    secret = read_secret(settings)
     topics = settings.topics
     require_topics(settings.kafka.bootstrap, *(s.topic for s in settings.source), *topics.written_by_job(), topics.runs)
 

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.pseudonyms import Pseudonyms
+from streaming.release import STATUSES, release_key
 
 __all__ = ["Audit", "audit", "highest_window_sum"]
-
-RELEASE = ("user", "tick", "lat", "lon", "epsilon_micro")
-STATUSES = ("released", "absent", "withheld")
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,10 @@ def audit(
         rows += 1
         charge = row.get("epsilon_micro", 0)
         _total(totals, row["tick"])[[STATUSES.index(row["status"]), 3]] += (1, charge)
-        name, release = (row["user"], row["tick"]), tuple(row.get(part) for part in RELEASE)
-        if row["status"] == "released" and release not in seen:
+        release = release_key(row)
+        if release is not None and release not in seen:
             seen.add(release)
+            name = row["user"], row["tick"]
             charges[name] = charges.get(name, 0) + charge
     for entry in entries:
         _total(totals, entry["tick"])[:] -= [*(entry[status] for status in STATUSES), entry["epsilon_micro"]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,15 +50,27 @@ class EarlierSpends:
     def __len__(self) -> int:
         return len(self.tick)
 
-    def at(self, tick: int, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the charge at a tick of each pseudonym, shape (n,); 0 where there is none."""
-        of_tick = np.flatnonzero(self.tick == tick)
-        wanted = np.array(names, NAME)
-        if not len(of_tick) or not len(wanted):
-            return np.zeros(len(wanted), np.int64)
-        here = self.name[of_tick]
-        place = np.minimum(np.searchsorted(here, wanted), len(here) - 1)
-        return np.where(here[place] == wanted, self.charge_micro[of_tick[place]], 0)
+    @cached_property
+    def ticks(self) -> NDArray[np.int64]:
+        """Return the ticks that have a charge, ascending."""
+        return np.unique(self.tick)
+
+    def between(self, pseudonyms: Pseudonyms, after: int, until: int, user: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return what users spent in the ticks `after` + 1 .. `until` together, shape (n,), in micro-epsilon.
+
+        Parameters
+        ----------
+        pseudonyms
+            The names under which the spends were published.
+        after, until
+            Ticks.
+        user
+            Ids of the users, shape (n,).
+        """
+        total = np.zeros(len(user), np.int64)
+        for tick in self._first_of_epochs(pseudonyms, after, until, user):
+            total += self._sums(pseudonyms.of(user, tick), after, until)
+        return total
 
     def enter(
         self, ledger: Ledger, pseudonyms: Pseudonyms, after: int, until: int, index: NDArray[np.intp], user: NDArray[np.uint64]
@@ -73,23 +86,35 @@ class EarlierSpends:
         index, user
             Rows in the ledger and ids of the users, shape (n,).
         """
-        if not len(self) or not len(user):
-            return
-        names: dict[int, list[str]] = {}
-        for tick in np.unique(self.tick[(self.tick > after) & (self.tick <= until)]).tolist():
-            epoch = pseudonyms.epoch(tick)
-            if epoch not in names:
-                names[epoch] = pseudonyms.of(user, tick)
-            ledger.record(tick, index, self.at(tick, names[epoch]))
+        first_of_epochs = self._first_of_epochs(pseudonyms, after, until, user)
+        names = {pseudonyms.epoch(tick): pseudonyms.of(user, tick) for tick in first_of_epochs}
+        for tick in self._ticks_between(after, until) if names else []:
+            ledger.record(tick, index, self._sums(names[pseudonyms.epoch(tick)], tick - 1, tick))
 
-    def ahead(self, pseudonyms: Pseudonyms, after: int, until: int, user: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return what users spent in the ticks `after` + 1 .. `until` together, shape (n,), in micro-epsilon."""
-        total = np.zeros(len(user), np.int64)
-        if len(self) and len(user):
-            names: dict[int, list[str]] = {}
-            for tick in np.unique(self.tick[(self.tick > after) & (self.tick <= until)]).tolist():
-                epoch = pseudonyms.epoch(tick)
-                if epoch not in names:
-                    names[epoch] = pseudonyms.of(user, tick)
-                total += self.at(tick, names[epoch])
-        return total
+    def _ticks_between(self, after: int, until: int) -> list[int]:
+        begin, end = np.searchsorted(self.ticks, (after, until), side="right")
+        return self.ticks[begin:end].tolist()  # type: ignore[no-any-return]
+
+    def _first_of_epochs(self, pseudonyms: Pseudonyms, after: int, until: int, user: NDArray[np.uint64]) -> list[int]:
+        """Return for each epoch that has a charge between two ticks the first such tick, or nothing for nobody."""
+        firsts: dict[int, int] = {}
+        for tick in self._ticks_between(after, until) if len(user) else []:
+            firsts.setdefault(pseudonyms.epoch(tick), tick)
+        return list(firsts.values())
+
+    @cached_property
+    def _line(self) -> tuple[NDArray[np.bytes_], int, NDArray[np.int64], NDArray[np.int64]]:
+        """Return the names, the ticks' span, each entry's place on one line of (name, tick), and the running sums of the charges."""
+        names, rank = np.unique(self.name, return_inverse=True)
+        span = int(np.ptp(self.ticks)) + 2
+        return names, span, rank * span + (self.tick - self.ticks[0]), np.concatenate([[0], np.cumsum(self.charge_micro)])
+
+    def _sums(self, names: Sequence[str], after: int, until: int) -> NDArray[np.int64]:
+        """Return the charges of each name in the ticks `after` + 1 .. `until` together; 0 where there is none."""
+        known, span, place, running = self._line
+        wanted = np.array(names, NAME)
+        rank = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        begin, end = (
+            np.searchsorted(place, rank * span + min(max(tick - int(self.ticks[0]), -1), span - 2), side="right") for tick in (after, until)
+        )
+        return np.where(known[rank] == wanted, running[end] - running[begin], 0)

@@ -3,8 +3,9 @@
 A line is ``key TAB value``; several lines of one topic travel as one block, joined by newlines. JSON text holds neither.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
@@ -13,18 +14,27 @@ from numpy.typing import NDArray
 from streaming.records import Kind
 
 __all__ = [
+    "OUTCOMES",
     "SCHEMA_VERSION",
+    "STATUSES",
     "Balance",
     "Promise",
     "Summary",
     "balance_line",
     "late_lines",
     "rejected_lines",
+    "release_key",
     "summary_line",
     "trace_lines",
 ]
 
 SCHEMA_VERSION = 1
+
+STATUSES = ("released", "absent", "withheld")
+"""What a trace row says of a user and tick, and what an entry of the public ledger counts."""
+
+OUTCOMES = ("used", "merged", "duplicate", "late", "rejected", "withheld", "control")
+"""What becomes of an input record; each record has one of them, and a balance counts them."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,14 @@ def trace_lines(
         else:
             lines.append(f'{start}"status":"absent"}}')
     return lines
+
+
+def release_key(row: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return what tells a release from every other one, or None for a row that releases nothing.
+
+    A row with the same key repeats what is known already and spends nothing.
+    """
+    return (row["user"], row["tick"], row["lat"], row["lon"], row["epsilon_micro"]) if row["status"] == "released" else None
 
 
 @dataclass(frozen=True)

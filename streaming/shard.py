@@ -152,7 +152,7 @@ class Protector:
         self.earlier.enter(ledger, self.pseudonyms, past, tick, held, state.users["user"][held])
         enrolled = np.flatnonzero(state.users["stage"] == ENROLLED)
         here = index[np.isin(seen, present, assume_unique=True)]
-        ahead = self.earlier.ahead(self.pseudonyms, tick, tick + self.settings.privacy.window_ticks - 1, state.users["user"][here])
+        ahead = self.earlier.between(self.pseudonyms, tick, tick + self.settings.privacy.window_ticks - 1, state.users["user"][here])
         granted = ledger.spend(here, np.full(len(here), self.promise.charge_micro), ahead)
         state.users["spent"] = ledger.spent
 

@@ -15,10 +15,10 @@ from jobs.bench.loop import run_loop
 from jobs.bench.processes import Cost, ProcessWatch
 from jobs.bench.workload import PARTITIONS, REGION, Workload, records_in, require_count
 from jobs.errors import UserError
-from jobs.kafka import TopicSpec, create_topics, product_topics, read_committed
+from jobs.kafka import TopicSpec, create_topics, documents, product_topics
 from jobs.preflight import require_jars
 from jobs.traces import read_settings
-from streaming.settings import PrivacySettings
+from streaming.settings import PrivacySettings, TopicNames
 
 __all__ = ["CONTENDERS", "Lab"]
 
@@ -113,7 +113,7 @@ class Lab:
         program = str(Path(sysconfig.get_path("scripts")) / "wayveil")
         command = [program, "run", "traces", "--settings", str(settings_file), "--bounded"]
         cost, watch = self._run(command, f"{name}-traces", variables, each_second)
-        balances = [orjson.loads(value) for *_, value in read_committed(self.bootstrap, settings.topics.balance) if value is not None]
+        balances = list(documents(self.bootstrap, settings.topics.balance))
         require_count("The traces job's balance", workload.total, sum(balance["records"] for balance in balances))
         require_count("The traces job's part of used fixes", workload.records, sum(balance["used"] for balance in balances))
         return cost, watch
@@ -121,12 +121,11 @@ class Lab:
     def _settings(self, workload: Workload, name: str) -> str:
         secret_file = self.folder / "secret.txt"
         secret_file.write_text(SECRET, encoding="utf-8")
-        outputs = ("traces", "releases", "rejected", "late", "balance", "runs")
         lines = [
             "[kafka]",
             f'bootstrap = "{self.bootstrap}"',
             "[topics]",
-            *(f'{output} = "{name}-{output}"' for output in outputs),
+            *(f'{output} = "{name}-{output}"' for output in TopicNames.model_fields),
             "[[source]]",
             f'topic = "{workload.topic}"',
             "[region]",

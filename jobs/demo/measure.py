@@ -18,15 +18,10 @@ from jobs.demo.sample import Sample
 from jobs.errors import UserError
 from streaming.decode import user_id
 from streaming.pseudonyms import Pseudonyms
+from streaming.release import OUTCOMES, STATUSES
 from streaming.settings import Settings, TickSettings
 
-__all__ = ["OUTCOMES", "STATUSES", "Comparison", "Counts", "compare", "count"]
-
-OUTCOMES = ("used", "merged", "duplicate", "late", "rejected", "withheld", "control")
-"""What becomes of an input record; each record has one of them."""
-
-STATUSES = ("released", "absent", "withheld")
-"""What a row of `traces` says of a user and tick."""
+__all__ = ["Comparison", "Counts", "compare", "count"]
 
 METRES_PER_DEGREE = 111_320.0
 _EARTH = Geod(ellps="WGS84")

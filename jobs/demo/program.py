@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import orjson
 from rich.console import Console
@@ -23,10 +22,9 @@ from jobs.demo.pictures import write_map, write_picture
 from jobs.demo.sample import read_sample, records
 from jobs.demo.tables import show_counts, show_displacement
 from jobs.errors import UserError
-from jobs.kafka import Record, create_topics, heartbeat, product_topics, read_committed, send_all
+from jobs.kafka import Record, create_topics, documents, heartbeat, product_topics, send_all
 from jobs.preflight import java_program, require_jars
-from jobs.traces import Options, read_settings, run_traces
-from streaming.secret import load_secret
+from jobs.traces import Options, read_secret, read_settings, run_traces
 from streaming.settings import Settings
 from streaming.shard import tick_grid
 
@@ -107,14 +105,14 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
             run_traces(settings, Options(bounded=True))
         with _step(console, "read what it published"):
             names = settings.topics
-            traces, releases, balance = (_rows(bootstrap, topic) for topic in (names.traces, names.releases, names.balance))
+            traces, releases, balance = (list(documents(bootstrap, topic)) for topic in (names.traces, names.releases, names.balance))
     finally:
         if broker.status().running:
             with _step(console, "stop the broker"):
                 broker.stop()
 
     counts = count(sent, balance, releases, traces)
-    comparison = compare(sample, traces, settings, load_secret(settings.secret))
+    comparison = compare(sample, traces, settings, read_secret(settings))
     written = {"picture": folder / "traces.png", "map": folder / "map.html", "settings": path}
     with _step(console, "draw the pictures"):
         write_picture(written["picture"], sample, comparison)
@@ -175,10 +173,6 @@ def _feed(console: Console, settings: Settings, feed: list[Record]) -> int:
     grid = tick_grid(settings)
     last = max(timestamp or 0 for *_, timestamp in feed)
     return report.sent + heartbeat(bootstrap, topic, grid.closes_ms(last // grid.length_ms))
-
-
-def _rows(bootstrap: str, topic: str) -> list[dict[str, Any]]:
-    return [orjson.loads(value) for *_, value in read_committed(bootstrap, topic) if value is not None]
 
 
 def _show_ways_on(console: Console, folder: Path, settings: Settings, written: dict[str, Path]) -> None:

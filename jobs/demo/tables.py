@@ -6,7 +6,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from jobs.demo.measure import OUTCOMES, STATUSES, Comparison, Counts
+from jobs.demo.measure import Comparison, Counts
+from streaming.release import OUTCOMES, STATUSES
 
 __all__ = ["show_counts", "show_displacement"]
 

@@ -1,6 +1,6 @@
 """What the programs themselves ask of Kafka, around the jobs: topics, reading a topic once, sending, heartbeats."""
 
-from jobs.kafka.reading import LogRange, committed_offsets, log_ranges, read_committed
+from jobs.kafka.reading import LogRange, committed_offsets, documents, log_ranges, read_committed
 from jobs.kafka.sending import HEARTBEAT, Record, SendReport, heartbeat, send_all
 from jobs.kafka.topics import EVENT_TIME, TopicSpec, create_topics, is_ready, product_topics, topic_names
 
@@ -13,6 +13,7 @@ __all__ = [
     "TopicSpec",
     "committed_offsets",
     "create_topics",
+    "documents",
     "heartbeat",
     "is_ready",
     "log_ranges",

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from kafka import errors as kafka_errors
 
 from jobs.kafka.connect import admin_client, partition_consumer
 
-__all__ = ["LogRange", "committed_offsets", "log_ranges", "read_committed"]
+__all__ = ["LogRange", "committed_offsets", "documents", "log_ranges", "read_committed"]
 
 STALL_S = 30.0
 POLL_MS = 200
@@ -104,6 +105,21 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, int, int, 
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         for record in _drain(consumer, {partition: (begins[partition], ends[partition]) for partition in partitions}):
             yield record.partition, record.offset, record.timestamp, record.key, record.value
+
+
+def documents(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
+    """Read all committed JSON documents that a topic of the product holds now, then end.
+
+    Parameters
+    ----------
+    bootstrap : str
+        Address of the broker.
+    topic : str
+        Name of an existing topic, whose values are JSON objects or empty.
+    """
+    for *_, value in read_committed(bootstrap, topic):
+        if value is not None:
+            yield orjson.loads(value)
 
 
 def _last_record(consumer: Any, partition: Any, begin: int, end: int) -> Any:

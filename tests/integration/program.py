@@ -3,11 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import orjson
-
-from jobs.kafka import read_committed
+from jobs.kafka import Record, heartbeat, read_committed, send_all
+from streaming.settings import TopicNames
 
 ROOT = Path(__file__).parents[2]
 HELSINKI = '[region]\nname = "helsinki"\nsouth = 60.0\nwest = 24.5\nnorth = 60.4\neast = 25.4\n'
@@ -26,7 +24,7 @@ def write_settings(
     region: str = HELSINKI,
 ) -> Path:
     """Write the settings of a run whose output topics begin with `name`."""
-    topics = "\n".join(f'{topic} = "{name}-{topic}"' for topic in ("traces", "releases", "rejected", "late", "balance", "runs"))
+    topics = "\n".join(f'{topic} = "{name}-{topic}"' for topic in TopicNames.model_fields)
     path = folder / f"{name}-{ratio}.toml"
     path.write_text(
         f'[kafka]\nbootstrap = "{bootstrap}"\n[topics]\n{topics}\n[[source]]\ntopic = "{source or f"{name}-fixes"}"\n'
@@ -36,9 +34,11 @@ def write_settings(
     return path
 
 
-def documents(bootstrap: str, topic: str) -> list[dict[str, Any]]:
-    """Return the committed rows of a topic as documents."""
-    return [orjson.loads(value) for *_, value in read_committed(bootstrap, topic) if value is not None]
+def feed(bootstrap: str, topic: str, records: list[Record], end_ms: int) -> int:
+    """Write records, and a heartbeat in each partition of their topic; return how many records these are."""
+    report = send_all(bootstrap, records)
+    assert not report.failed
+    return report.sent + heartbeat(bootstrap, topic, end_ms)
 
 
 def command(settings: Path, *options: str) -> list[str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from jobs.kafka import create_topics, heartbeat, product_topics, read_committed, send_all
+from jobs.kafka import Record, create_topics, product_topics, read_committed
 from jobs.traces import read_settings
-from tests.integration.program import command, rows, run_job, write_settings
+from tests.integration.program import command, feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
 
@@ -22,8 +22,8 @@ SLOW = "batch = 30\ncheckpoint_interval_s = 0.5\n"
 OUTPUTS = ("traces", "releases", "balance", "rejected", "late")
 
 
-def feed(bootstrap: str, topic: str) -> int:
-    records = []
+def send(bootstrap: str, topic: str) -> int:
+    records: list[Record] = []
     for second in range(0, MINUTES * 60, 2):
         for user in range(USERS):
             t = START + second * 1000
@@ -32,9 +32,7 @@ def feed(bootstrap: str, topic: str) -> int:
         if second % 100 == 0:
             records.append((topic, 0, b"k", b"[1]", START + second * 1000))
             records.append((topic, 1, b"k", records[0][3], START + second * 1000))
-    report = send_all(bootstrap, records)
-    assert not report.failed
-    return report.sent + heartbeat(bootstrap, topic, START + MINUTES * 60_000 + 40_000)
+    return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
 def kill_in_mid_run(settings: Path, bootstrap: str, topic: str) -> int:
@@ -56,7 +54,7 @@ def test_killed_and_resumed_gives_the_rows_of_an_undisturbed_run(broker: str, tm
     killed = write_settings(tmp_path, broker, "killed", source="kill-fixes", job=SLOW)
     for settings in (calm, killed):
         create_topics(broker, product_topics(read_settings(settings), 2, replay=True))
-    sent = feed(broker, "kill-fixes")
+    sent = send(broker, "kill-fixes")
     assert run_job(calm).returncode == 0
     expected = rows(broker, "calm-traces")
     assert len(expected) == USERS * MINUTES

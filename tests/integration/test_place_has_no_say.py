@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from jobs.kafka import Record, create_topics, heartbeat, product_topics, read_committed, send_all
+from jobs.kafka import Record, create_topics, documents, product_topics, read_committed
 from jobs.traces import read_settings
-from tests.integration.program import documents, rows, run_job, write_settings
+from tests.integration.program import feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
 
@@ -55,8 +55,7 @@ def run(broker: str, folder: Path, name: str, place: Place) -> None:
                 t = START + tick * TICK_MS + 1000 * user
                 value = orjson.dumps({"user": f"u{user}", "t": t, **place(user, tick)})
                 records.append((f"{name}-fixes", 0, None, value, t))  # the other partition has heartbeats only
-    assert not send_all(broker, records).failed
-    heartbeat(broker, f"{name}-fixes", START + (TICKS + 1) * TICK_MS)
+    feed(broker, f"{name}-fixes", records, START + (TICKS + 1) * TICK_MS)
     done = run_job(settings)
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -13,12 +13,12 @@ from pyproj import Geod
 
 from geo.privacy.prf import subkey
 from jobs.audit import audit_ledger
-from jobs.kafka import Record, create_topics, heartbeat, product_topics, send_all
+from jobs.kafka import Record, create_topics, documents, product_topics
 from jobs.traces import read_settings
 from streaming.decode import user_id
 from streaming.pseudonyms import Pseudonyms
 from streaming.secret import load_secret
-from tests.integration.program import ROOT, documents, rows, run_job, write_settings
+from tests.integration.program import ROOT, feed, rows, run_job, write_settings
 
 DATA = ROOT.parent / "shared" / "data"
 pytestmark = [
@@ -51,14 +51,12 @@ def real_fixes() -> list[Fix]:
     return sorted(fixes, key=lambda fix: fix[1])
 
 
-def feed(bootstrap: str, topic: str, fixes: list[Fix], partitions: int) -> int:
+def send(bootstrap: str, topic: str, fixes: list[Fix], partitions: int) -> int:
     records: list[Record] = [
         (topic, sum(user.encode()) % partitions, None, orjson.dumps({"user": user, "t": t, "lat": lat, "lon": lon}), t)
         for user, t, lat, lon in fixes
     ]
-    report = send_all(bootstrap, records)
-    assert not report.failed
-    return report.sent + heartbeat(bootstrap, topic, fixes[-1][1] + 2 * TICK_MS)
+    return feed(bootstrap, topic, records, fixes[-1][1] + 2 * TICK_MS)
 
 
 def test_real_tracks(broker: str, tmp_path: Path) -> None:
@@ -72,7 +70,7 @@ def test_real_tracks(broker: str, tmp_path: Path) -> None:
             tmp_path, broker, name, parallelism=partitions, region=BEIJING, privacy="releases_per_window = 600\nepoch_ticks = 10080\n"
         )
         create_topics(broker, product_topics(read_settings(settings), partitions, replay=True))
-        sent[name] = feed(broker, f"{name}-fixes", order, partitions)
+        sent[name] = send(broker, f"{name}-fixes", order, partitions)
         done = run_job(settings)
         assert done.returncode == 0, done.stderr[-2000:]
     for product in ("traces", "releases"):
@@ -87,7 +85,7 @@ def test_real_tracks(broker: str, tmp_path: Path) -> None:
     assert (totals["late"], totals["rejected"], totals["control"]) == (0, 0, 2)
     assert totals["used"] + totals["merged"] + totals["withheld"] == len(distinct)
 
-    traces = documents(broker, "real-traces")
+    traces = list(documents(broker, "real-traces"))
     status = Counter(row["status"] for row in traces)
     assert status["released"] + status["withheld"] == len({(user, t // TICK_MS) for user, t in distinct})
     settings_read = read_settings(settings.with_name("real-4.0.toml"))

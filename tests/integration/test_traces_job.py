@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from jobs.kafka import create_topics, heartbeat, product_topics, send_all
+from jobs.kafka import Record, create_topics, product_topics
 from jobs.traces import read_settings
-from tests.integration.program import rows, run_job, write_settings
+from tests.integration.program import feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
 
@@ -17,8 +17,8 @@ START = 1_700_000_040_000
 USERS, MINUTES = 9, 5
 
 
-def feed(bootstrap: str, topic: str) -> int:
-    records = []
+def send(bootstrap: str, topic: str) -> int:
+    records: list[Record] = []
     for second in range(0, MINUTES * 60, 5):
         for user in range(USERS):
             t = START + second * 1000
@@ -27,17 +27,14 @@ def feed(bootstrap: str, topic: str) -> int:
         if second % 50 == 0:
             records.append((topic, 0, b"k", b'{"lat":61,"broken', START + second * 1000))
     records.append((topic, 1, b"k", records[0][3], START + 200_000))
-    report = send_all(bootstrap, records)
-    assert not report.failed
-    end = START + MINUTES * 60_000 + 40_000
-    return report.sent + heartbeat(bootstrap, topic, end)
+    return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
 def test_runs_repeat_and_second_looks_are_refused_then_charged(broker: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     settings = write_settings(tmp_path, broker, "whole")
     create_topics(broker, product_topics(read_settings(settings), 2, replay=True))
-    sent = feed(broker, "whole-fixes")
+    sent = send(broker, "whole-fixes")
 
     first = run_job(settings)
     assert first.returncode == 0, first.stderr[-2000:]

@@ -14,7 +14,7 @@ import pytest
 from geo.plane import Plane
 from geo.privacy.prf import subkey
 from jobs.broker import Broker
-from jobs.demo.measure import OUTCOMES, STATUSES, compare, count
+from jobs.demo.measure import compare, count
 from jobs.demo.pictures import write_map, write_picture
 from jobs.demo.program import MARK, SETTINGS, run_demo
 from jobs.demo.sample import CAR, PLANTED, START_MS, TRACK, Sample, read_sample, records
@@ -23,6 +23,7 @@ from jobs.kafka import Record
 from streaming.decode import Decoder, user_id
 from streaming.pseudonyms import Pseudonyms
 from streaming.records import Kind
+from streaming.release import OUTCOMES, STATUSES
 from streaming.settings import Settings, load_settings
 from streaming.shard import tick_grid
 from streaming.window import gather

@@ -55,7 +55,7 @@ class Shard:
         self.pending, self.timers, self.watermark, self.firing = Items(), set[int](), -(2**63), False
         users, slots = Value(), Slots()
         handles = SimpleNamespace(get_list_state=lambda _: self.pending, get_state=lambda _: users, get_map_state=lambda _: slots)
-        self.step.open(handles)  # type: ignore[arg-type]
+        self.step.open(handles)
         timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.register)
         self.context = SimpleNamespace(timer_service=lambda: timers, get_current_key=lambda: 0)
 
