@@ -98,7 +98,7 @@ def spent_releases(settings: Settings) -> Iterator[tuple[str, int, int]]:
 
 
 def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Path, resume: bool) -> EarlierSpends:
-    """Return what other runs have spent in the ticks of this run and the window before it; kept beside its checkpoints."""
+    """Return what other runs have spent in the ticks of this run and a window before and after it; kept beside its checkpoints."""
     kept = folder / EARLIER_FILE
     if resume and kept.exists():
         with np.load(kept) as columns:
@@ -109,7 +109,7 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
         spends = EarlierSpends.of(
             row
             for row in spent_releases(settings)
-            if run.first_tick - window < row[1] and (run.last_tick is None or row[1] <= run.last_tick)
+            if run.first_tick - window < row[1] and (run.last_tick is None or row[1] < run.last_tick + window)
         )
     np.savez(kept, name=spends.name, tick=spends.tick, charge_micro=spends.charge_micro)
     return spends

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import UserError
-from jobs.runs import admit, alone, forget_checkpoints, latest_checkpoint
+from jobs.runs import admit, alone, earlier_spends, forget_checkpoints, latest_checkpoint
 from streaming.runs import Partition, Run, names_digest
 from streaming.settings import Settings, parse_settings
 
@@ -60,6 +60,15 @@ def test_ticks_of_another_length_are_compared_by_time() -> None:
 
 def test_a_run_survives_its_record() -> None:
     assert Run.load(FIRST.dump()) == FIRST
+
+
+def test_spends_of_a_window_before_and_after_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = [94, 95, 107, 119, 123, 124]
+    monkeypatch.setattr("jobs.runs.spent_releases", lambda _: iter(("name", tick, 7) for tick in ticks))
+    run = replace(FIRST, fingerprint="two")  # ticks 100 .. 119
+    spends = earlier_spends(settings(privacy={"window_ticks": 5}), run, [FIRST], tmp_path, resume=False)
+    assert spends.tick.tolist() == [107, 119, 123]
+    assert earlier_spends(settings(), run, [], tmp_path, resume=True).tick.tolist() == [107, 119, 123]
 
 
 def test_one_job_a_run(tmp_path: Path) -> None:
