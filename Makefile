@@ -45,7 +45,7 @@ $(VENV_STAMP): pyproject.toml | check-tools
 $(JARS_STAMP): deploy/pom.xml | check-tools
 	@echo "Fetching jars into deploy/jars."
 	rm -rf deploy/jars
-	mvn -q -B -Dstyle.color=never -f deploy/pom.xml package
+	mvn -q -B -f deploy/pom.xml package
 	@touch $@
 
 demo: setup ## real tracks through everything, on a broker of its own: counts, displacement, pictures
