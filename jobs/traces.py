@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import runs
 from jobs.errors import UserError
-from jobs.kafka import committed_offsets
 from jobs.preflight import java_program, require_jars, require_topics
 from streaming.runs import Run, fingerprint
 from streaming.secret import SecretError, load_secret, secret_check
@@ -137,11 +136,12 @@ def _follow_resumed(job: "TracesJob", client: Any) -> None:
     """
     own = str(client.get_job_id())
     while not client.get_job_status().result().is_globally_terminal_state():
-        if runs.latest_checkpoint(job.checkpoint_dir, own) is not None:
+        newest = runs.latest_checkpoint(job.checkpoint_dir, own)
+        if newest is not None:
             runs.forget_checkpoints(job.checkpoint_dir, except_job=own)
             if job.run.horizon_ms is None:
                 return
-            if job.run.consumed(committed_offsets(job.settings.kafka.bootstrap, job.run.group)):
+            if job.covers_all_input(newest):
                 job.drain(client)
                 return
         time.sleep(FOLLOW_S)

@@ -1,7 +1,6 @@
 """A second run is a second look: what identifies a run, which ticks it covers, and when a start must be refused."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -62,10 +61,6 @@ class Run:
     def group(self) -> str:
         """Name under which the run reads and writes: the consumer group, and the prefix of its transactions."""
         return f"wayveil-{self.fingerprint}"
-
-    def consumed(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Tell whether all that a bounded run reads lies below the offsets at which its group stands."""
-        return all(offsets.get((part.topic, part.partition), 0) >= part.end for part in self.inputs if part.begin < part.end)
 
     def dump(self) -> bytes:
         """Encode as JSON."""

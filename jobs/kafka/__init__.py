@@ -1,6 +1,6 @@
 """What the programs themselves ask of Kafka, around the jobs: topics, reading a topic once, sending, heartbeats."""
 
-from jobs.kafka.reading import LogRange, committed_offsets, documents, log_ranges, read_committed
+from jobs.kafka.reading import LogRange, documents, log_ranges, read_committed
 from jobs.kafka.sending import HEARTBEAT, Record, SendReport, heartbeat, send_all
 from jobs.kafka.topics import EVENT_TIME, TopicSpec, create_topics, is_ready, product_topics, topic_names
 
@@ -11,7 +11,6 @@ __all__ = [
     "Record",
     "SendReport",
     "TopicSpec",
-    "committed_offsets",
     "create_topics",
     "documents",
     "heartbeat",

@@ -1,4 +1,4 @@
-"""Reading what a topic holds now, once: ranges of the log, committed records, and how far a group has come."""
+"""Reading what a topic holds now, once: ranges of the log, and committed records."""
 
 import time
 from collections import deque
@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 from kafka import errors as kafka_errors
 
-from jobs.kafka.connect import admin_client, partition_consumer
+from jobs.kafka.connect import partition_consumer
 
-__all__ = ["LogRange", "committed_offsets", "documents", "log_ranges", "read_committed"]
+__all__ = ["LogRange", "documents", "log_ranges", "read_committed"]
 
 STALL_S = 30.0
 POLL_MS = 200
@@ -63,26 +63,6 @@ def log_ranges(bootstrap: str, topic: str) -> dict[int, LogRange]:
                 else LogRange(begin, last.offset + 1, first.timestamp, last.timestamp)
             )
         return ranges
-
-
-def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
-    """Look up how far a consumer group has come.
-
-    Parameters
-    ----------
-    bootstrap : str
-        Address of the broker.
-    group : str
-        Name of the group; one that the broker does not know has come nowhere.
-
-    Returns
-    -------
-    dict of (str, int) to int
-        For each topic and partition, the offset after the last record that the group is done with.
-    """
-    with admin_client(bootstrap) as admin:
-        found = admin.list_group_offsets(group).get(group, {})
-        return {(partition.topic, partition.partition): at.offset for partition, at in found.items()}
 
 
 def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyflink.common import Configuration, JobClient, Types
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
@@ -13,6 +14,7 @@ from pyflink.table import DataTypes, StreamTableEnvironment, TableResult
 from pyflink.table.udf import udf
 
 from streaming.earlier import EarlierSpends
+from streaming.flink.checkpoints import unread_partitions
 from streaming.flink.functions import EMITTED, PackFixes, ProtectShard
 from streaming.runs import Run
 from streaming.settings import Settings
@@ -109,6 +111,15 @@ class TracesJob:
             INSERT INTO sanitized
             SELECT SPLIT_INDEX(line, CHR(9), 0), SPLIT_INDEX(line, CHR(9), 1), topic
             FROM emitted CROSS JOIN UNNEST(SPLIT(lines, CHR(10))) AS each_line(line)""")
+
+    def covers_all_input(self, checkpoint: Path) -> bool:
+        """Tell whether a checkpoint of this bounded job leaves nothing to read; False if a newer one has replaced it meanwhile."""
+        try:
+            return not unread_partitions(checkpoint)
+        except Py4JJavaError:
+            if (checkpoint / "_metadata").exists():
+                raise
+            return False
 
     def drain(self, client: JobClient) -> None:
         """End the job as if its sources had ended: the last watermark, a last savepoint, and the commit of what it wrote."""

@@ -11,6 +11,8 @@ import orjson
 import pytest
 
 from jobs.kafka import Record, create_topics, product_topics, read_committed
+from jobs.kafka.connect import admin_client
+from jobs.runs import known_runs
 from jobs.traces import read_settings
 from tests.integration.program import command, feed, rows, run_job, write_settings
 
@@ -35,11 +37,11 @@ def send(bootstrap: str, topic: str) -> int:
     return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
-def kill_in_mid_run(settings: Path, bootstrap: str, topic: str) -> int:
-    """Start the job, kill it and all its children once it has committed some rows, and return how many."""
+def kill_in_mid_run(settings: Path, bootstrap: str, topic: str, enough: int) -> int:
+    """Start the job, kill it and all its children once it has committed enough rows, and return how many."""
     process = subprocess.Popen(command(settings), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while not any(read_committed(bootstrap, topic)):
+        while sum(1 for _ in read_committed(bootstrap, topic)) < enough:
             assert process.poll() is None, "the job ended before it could be killed"
             time.sleep(0.1)
     finally:
@@ -48,11 +50,17 @@ def kill_in_mid_run(settings: Path, bootstrap: str, topic: str) -> int:
     return len(rows(bootstrap, topic))
 
 
+def forget_offsets(bootstrap: str, settings: Path) -> None:
+    """Take from Kafka how far the run had come: a job that dies may not have said so."""
+    with admin_client(bootstrap) as admin:
+        admin.delete_groups([known_runs(read_settings(settings))[-1].group])
+
+
 def test_killed_and_resumed_gives_the_rows_of_an_undisturbed_run(broker: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     calm = write_settings(tmp_path, broker, "calm", source="kill-fixes")
-    killed = write_settings(tmp_path, broker, "killed", source="kill-fixes", job=SLOW)
-    for settings in (calm, killed):
+    killed = {enough: write_settings(tmp_path, broker, f"killed-{enough}", source="kill-fixes", job=SLOW) for enough in (1, 500)}
+    for settings in (calm, *killed.values()):
         create_topics(broker, product_topics(read_settings(settings), 2, replay=True))
     sent = send(broker, "kill-fixes")
     assert run_job(calm).returncode == 0
@@ -60,10 +68,12 @@ def test_killed_and_resumed_gives_the_rows_of_an_undisturbed_run(broker: str, tm
     assert len(expected) == USERS * MINUTES
     assert sum(orjson.loads(row.split(b" ", 1)[1])["records"] for row in rows(broker, "calm-balance")) == sent
 
-    committed = kill_in_mid_run(killed, broker, "killed-traces")
-    assert 0 < committed < len(expected)
-    resumed = run_job(killed, "--resume")
-    assert resumed.returncode == 0, resumed.stderr[-2000:]
-    assert "left no checkpoint" in run_job(killed, "--resume").stderr
-    for output in OUTPUTS:
-        assert rows(broker, f"killed-{output}") == rows(broker, f"calm-{output}"), output
+    for enough, settings in killed.items():
+        committed = kill_in_mid_run(settings, broker, f"killed-{enough}-traces", enough)
+        assert enough <= committed < len(expected)
+        forget_offsets(broker, settings)
+        resumed = run_job(settings, "--resume")
+        assert resumed.returncode == 0, resumed.stderr[-2000:]
+        assert "left no checkpoint" in run_job(settings, "--resume").stderr
+        for output in OUTPUTS:
+            assert rows(broker, f"killed-{enough}-{output}") == rows(broker, f"calm-{output}"), output
