@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jobs.errors import UserError
-from jobs.kafka import documents, log_ranges, read_committed, send_all
+from jobs.kafka import documents, identify_topics, log_ranges, read_committed, send_all
 from streaming.clock import now_ms
 from streaming.earlier import EarlierSpends
 from streaming.release import release_key
@@ -29,20 +29,23 @@ def plan(settings: Settings, secret: bytes, bounded: bool) -> Run:
     A bounded run ends at the present end of its topics. Its ticks close up to the lowest log time at which a partition ends, so
     that the outcome is a function of the log and not of the order in which partitions are read.
     """
+    topic_ids = identify_topics(settings.kafka.bootstrap, *(source.topic for source in settings.source))
     inputs = tuple(
-        Partition(source.topic, number, part.begin_offset, part.end_offset, part.first_ms, part.last_ms)
+        Partition(source.topic, topic_id, number, part.begin_offset, part.end_offset, part.first_ms, part.last_ms)
         for source in settings.source
+        for topic_id in [topic_ids[source.topic]]
         for number, part in sorted(log_ranges(settings.kafka.bootstrap, source.topic).items())
     )
     horizon = min((part.last_ms for part in inputs if part.last_ms is not None), default=0) if bounded else None
     if not bounded:
-        inputs = tuple(Partition(p.topic, p.partition, p.begin, p.begin, p.first_ms, None) for p in inputs)
+        inputs = tuple(Partition(p.topic, p.topic_id, p.partition, p.begin, p.begin, p.first_ms, None) for p in inputs)
     grid = tick_grid(settings)
     first, last = tick_range(grid, inputs, horizon)
     return Run(
         fingerprint(secret, settings, inputs, horizon),
         names_digest(secret, settings),
         grid.length_ms,
+        settings.privacy.window_ticks,
         first,
         last,
         horizon,
@@ -64,13 +67,12 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
     UserError
         Unless `spend_again`; and always if what the other run has spent could not be found under this one's names.
     """
-    others = overlapping(run, earlier)
-    if any(other.names != run.names for other in others):
+    if any(other.names != run.names for other in overlapping(run, earlier, within_window=True)):
         raise UserError(
-            "An earlier run published some of this time under another secret, audience, epoch, tick length or traces topic, so that what "
-            "it spent could not be charged: restore these."
+            "An earlier run published some of this time, or less than a window from it, under another secret, audience, epoch, tick "
+            "length or traces topic, so that what it spent could not be charged: restore these."
         )
-    if others and not spend_again:
+    if overlapping(run, earlier) and not spend_again:
         raise UserError(
             "An earlier, different run covers some of these ticks: continue it with --resume, or pass --spend-again to spend "
             "privacy budget on them a second time (the earlier spends are then loaded into the ledger)."
@@ -87,7 +89,7 @@ def record(settings: Settings, run: Run) -> None:
 def spent_releases(settings: Settings) -> Iterator[tuple[str, int, int]]:
     """Yield (pseudonym, tick, charge in micro-epsilon) of every distinct release in the traces topic.
 
-    An identical release spends nothing, so that repeats of an identical run count once.
+    A release that an identical run repeats spends nothing, so it counts once.
     """
     seen: set[tuple[Any, ...]] = set()
     for row in documents(settings.kafka.bootstrap, settings.topics.traces):

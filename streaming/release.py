@@ -80,6 +80,7 @@ def trace_lines(
     released: NDArray[np.bool_],
     withheld: NDArray[np.bool_],
     position: NDArray[np.float64],
+    look: NDArray[np.uint64],
     budget: Sequence[str],
 ) -> list[str]:
     """Encode the traces of one tick.
@@ -92,21 +93,22 @@ def trace_lines(
         n identifiers, and classes of the remaining budget.
     released, withheld
         Masks of shape (n,); who is neither is absent.
-    position
-        Latitude and longitude of shape (released.sum(), 2), in the users' order.
+    position, look
+        Latitude and longitude of shape (released.sum(), 2), and what tells these releases from others of the same users and tick,
+        of shape (released.sum(),), in the users' order.
     """
     head = f'"tick":{tick},"start_ms":{start_ms},"policy":{promise.policy_version}'
     stated = (
         f'"r50_m":{promise.r50_m:.1f},"r95_m":{promise.r95_m:.1f},"mechanism":"{promise.mechanism}",'
         f'"epsilon_micro":{promise.charge_micro},"radius_m":{promise.radius_m:g}'
     )
-    places = iter(position.tolist())
+    places = iter(zip(*position.T.tolist(), look.tolist(), strict=True))
     lines = []
     for user, is_out, is_held, left in zip(pseudonyms, released.tolist(), withheld.tolist(), budget, strict=True):
         start = f'{user}\t{{"v":{SCHEMA_VERSION},"user":"{user}",{head},"budget":"{left}",'
         if is_out:
-            lat, lon = next(places)
-            lines.append(f'{start}"status":"released","lat":{lat:.6f},"lon":{lon:.6f},{stated}}}')
+            lat, lon, number = next(places)
+            lines.append(f'{start}"status":"released","lat":{lat:.6f},"lon":{lon:.6f},"look":"{number:016x}",{stated}}}')
         elif is_held:
             lines.append(f'{start}"status":"withheld","reason":"budget"}}')
         else:
@@ -117,9 +119,10 @@ def trace_lines(
 def release_key(row: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Return what tells a release from every other one, or None for a row that releases nothing.
 
-    A row with the same key repeats what is known already and spends nothing.
+    A row with the same key repeats what is known already and spends nothing. Equal positions would not say so: two looks may come to the
+    same one.
     """
-    return (row["user"], row["tick"], row["lat"], row["lon"], row["epsilon_micro"]) if row["status"] == "released" else None
+    return (row["user"], row["tick"], row["look"]) if row["status"] == "released" else None
 
 
 @dataclass(frozen=True)

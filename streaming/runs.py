@@ -16,9 +16,13 @@ FINGERPRINT_BYTES = 16
 
 @dataclass(frozen=True)
 class Partition:
-    """What a run reads of one partition: offsets [begin, end) and the log times of the first and last record there (None if empty)."""
+    """What a run reads of one partition: offsets [begin, end) and the log times of the first and last record there (None if empty).
+
+    `topic_id` is the broker's own: a topic that is deleted and made again has another one, and so is another input.
+    """
 
     topic: str
+    topic_id: str
     partition: int
     begin: int
     end: int
@@ -36,8 +40,8 @@ class Run:
         Keyed digest of everything that its releases depend on; equal fingerprints mean equal releases.
     names
         Keyed digest of what its releases are found by: pseudonyms, ticks, and the topic that holds them.
-    tick_ms
-        Length of its ticks.
+    tick_ms, window_ticks
+        Length of its ticks, and w: over how many its charges are bounded.
     first_tick, last_tick
         The ticks that it may release; `last_tick` is None for a run without an end.
     horizon_ms
@@ -51,6 +55,7 @@ class Run:
     fingerprint: str
     names: str
     tick_ms: int
+    window_ticks: int
     first_tick: int
     last_tick: int | None
     horizon_ms: int | None
@@ -79,7 +84,7 @@ def fingerprint(secret: bytes, settings: Settings, inputs: tuple[Partition, ...]
     said = settings.model_dump(mode="json", exclude={"kafka", "job", "secret"})
     said["shards"] = settings.job.shards
     bounded = horizon_ms is not None
-    places = [(p.topic, p.partition, p.begin, p.first_ms, *((p.end, p.last_ms) if bounded else ())) for p in inputs]
+    places = [(p.topic, p.topic_id, p.partition, p.begin, p.first_ms, *((p.end, p.last_ms) if bounded else ())) for p in inputs]
     text = orjson.dumps([said, places, horizon_ms], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, key=subkey(secret, b"run"), digest_size=FINGERPRINT_BYTES).hexdigest()
 
@@ -98,12 +103,16 @@ def names_digest(secret: bytes, settings: Settings) -> str:
     return hashlib.blake2b(text, key=subkey(secret, b"names"), digest_size=FINGERPRINT_BYTES).hexdigest()
 
 
-def overlapping(run: Run, earlier: list[Run]) -> list[Run]:
-    """Return the earlier runs that looked, otherwise than `run` would, at times that it covers."""
+def overlapping(run: Run, earlier: list[Run], *, within_window: bool = False) -> list[Run]:
+    """Return the earlier runs that looked, otherwise than `run` would, at times that it covers.
+
+    With `within_window`, also those whose ticks share a window of w ticks, of either run, with ticks of `run`.
+    """
 
     def touches(other: Run) -> bool:
-        begins_before_end = run.last_tick is None or other.first_tick * other.tick_ms < (run.last_tick + 1) * run.tick_ms
-        ends_after_begin = other.last_tick is None or run.first_tick * run.tick_ms < (other.last_tick + 1) * other.tick_ms
+        margin_ms = max((r.window_ticks - 1) * r.tick_ms for r in (run, other)) if within_window else 0
+        begins_before_end = run.last_tick is None or other.first_tick * other.tick_ms < (run.last_tick + 1) * run.tick_ms + margin_ms
+        ends_after_begin = other.last_tick is None or run.first_tick * run.tick_ms < (other.last_tick + 1) * other.tick_ms + margin_ms
         return begins_before_end and ends_after_begin
 
     return [other for other in earlier if other.fingerprint != run.fingerprint and touches(other)]

@@ -227,9 +227,10 @@ class Protector:
         place = np.searchsorted(present, windows.user)
         sums, kept = np.zeros((len(present), 2), np.int64), np.zeros(len(present), np.int64)
         sums[place], kept[place] = windows.sum_mm, windows.kept
-        noisy = self.mechanism.perturb(self.secret, present[granted], tick, self.mechanism.cells(sums[granted], kept[granted]))
-        position = np.zeros((len(state.users), 2))
-        position[here[granted]] = self.mechanism.publish(noisy)
+        cells = self.mechanism.cells(sums[granted], kept[granted])
+        noisy, look = self.mechanism.perturb(self.secret, present[granted], tick, cells)
+        position, looks = np.zeros((len(state.users), 2)), np.zeros(len(state.users), np.uint64)
+        position[here[granted]], looks[here[granted]] = self.mechanism.publish(noisy), look
         released, withheld = np.zeros(len(state.users), bool), np.zeros(len(state.users), bool)
         released[here[granted]] = True
         withheld[here[~granted]] = True
@@ -242,6 +243,7 @@ class Protector:
             out,
             withheld[enrolled],
             position[enrolled[out]],
+            looks[enrolled[out]],
             self.promise.budget_classes(ledger.left()[enrolled]),
         )
 

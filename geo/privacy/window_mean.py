@@ -19,6 +19,7 @@ _MESSAGE = np.dtype([("user", "<u8"), ("tick", "<i8"), ("x", "<i8"), ("y", "<i8"
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR)
 _UP = Context(prec=60, rounding=ROUND_CEILING)
 _DECIMALS = 6
+_NOISE_BYTES, _LOOK_BYTES = 32, 8
 _HALF_TURN = 180.0
 _MAX_STEP_M = 100_000
 _MAX_LEVEL = 255
@@ -171,7 +172,9 @@ class WindowMean:
         cells = self._clip((2 * sum_mm + divisor) // (2 * divisor))
         return np.where(count[:, None] > 0, cells, self.fallback_cell)
 
-    def perturb(self, secret: bytes, user: NDArray[np.uint64], tick: int, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    def perturb(
+        self, secret: bytes, user: NDArray[np.uint64], tick: int, cells: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Add the noise of this user, tick and true cell.
 
         Parameters
@@ -187,8 +190,11 @@ class WindowMean:
 
         Returns
         -------
-        ndarray of int64 with shape (n, 2)
-            Noisy cells, not clipped; what follows is post-processing.
+        noisy_cells : ndarray of int64 with shape (n, 2)
+            Not clipped; what follows is post-processing.
+        look : ndarray of uint64 with shape (n,)
+            Keyed digest of all that the noise is a function of: two releases of a user and tick are the same release, and spend once,
+            iff these agree (but for a chance of 2^-64). It may be published: like equal noise, it tells only that the cells agree.
 
         Raises
         ------
@@ -197,8 +203,10 @@ class WindowMean:
         """
         messages = np.empty(len(cells), dtype=_MESSAGE)
         messages["user"], messages["tick"], messages["x"], messages["y"] = user, tick, cells[:, 0], cells[:, 1]
-        bits = digests(subkey(secret, b"window-mean", self._parameters), messages, 32)
-        return np.asarray(cells + self.noise.sample(bits.reshape(-1, 16)).reshape(-1, 2), dtype=np.int64)
+        bits = digests(subkey(secret, b"window-mean", self._parameters), messages, _NOISE_BYTES + _LOOK_BYTES)
+        noise = self.noise.sample(np.ascontiguousarray(bits[:, :_NOISE_BYTES]).reshape(-1, 16)).reshape(-1, 2)
+        look = np.ascontiguousarray(bits[:, _NOISE_BYTES:]).view("<u8")[:, 0].astype(np.uint64)
+        return np.asarray(cells + noise, dtype=np.int64), look
 
     def publish(self, noisy_cells: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the degrees of noisy cells, clipped to the public grid.

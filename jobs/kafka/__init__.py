@@ -2,7 +2,7 @@
 
 from jobs.kafka.reading import LogRange, documents, log_ranges, read_committed
 from jobs.kafka.sending import HEARTBEAT, Record, SendReport, heartbeat, send_all
-from jobs.kafka.topics import EVENT_TIME, TopicSpec, create_topics, is_ready, product_topics, topic_names
+from jobs.kafka.topics import EVENT_TIME, TopicSpec, create_topics, identify_topics, is_ready, product_topics, topic_names
 
 __all__ = [
     "EVENT_TIME",
@@ -14,6 +14,7 @@ __all__ = [
     "create_topics",
     "documents",
     "heartbeat",
+    "identify_topics",
     "is_ready",
     "log_ranges",
     "product_topics",

@@ -12,7 +12,7 @@ from jobs.errors import UserError
 from jobs.kafka.connect import admin_client
 from streaming.settings import Settings
 
-__all__ = ["EVENT_TIME", "TopicSpec", "config_value", "create_topics", "is_ready", "product_topics", "topic_names"]
+__all__ = ["EVENT_TIME", "TopicSpec", "config_value", "create_topics", "identify_topics", "is_ready", "product_topics", "topic_names"]
 
 FOR_EVER = {"retention.ms": "-1"}
 EVENT_TIME = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1), **FOR_EVER}
@@ -92,6 +92,20 @@ def topic_names(bootstrap: str) -> set[str]:
     """
     with admin_client(bootstrap) as admin:
         return set(admin.list_topics())
+
+
+def identify_topics(bootstrap: str, *topics: str) -> dict[str, str]:
+    """Give the identifier that the broker made for each topic when it was created.
+
+    Parameters
+    ----------
+    bootstrap : str
+        Address of the broker.
+    *topics : str
+        Names of existing topics.
+    """
+    with admin_client(bootstrap) as admin:
+        return {found["name"]: str(found["topic_id"]) for found in admin.describe_topics(list(topics))}
 
 
 def create_topics(bootstrap: str, topics: Mapping[str, TopicSpec]) -> list[str]:

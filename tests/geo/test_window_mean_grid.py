@@ -133,29 +133,34 @@ def test_radius_equals_brute_force_over_the_lattice(q):
 
 def test_same_input_same_noise_in_any_order_and_after_pickling():
     user, cells = np.arange(50, dtype=np.uint64), np.arange(100).reshape(50, 2)
-    first = MECHANISM.perturb(SECRET, user, 7, cells)
-    np.testing.assert_array_equal(MECHANISM.perturb(SECRET, user[::-1], 7, cells[::-1]), first[::-1])
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(MECHANISM)).perturb(SECRET, user, 7, cells), first)
-    assert MECHANISM.perturb(SECRET, user[:0], 7, cells[:0]).shape == (0, 2)
+    first, look = MECHANISM.perturb(SECRET, user, 7, cells)
+    for found, expected in zip(MECHANISM.perturb(SECRET, user[::-1], 7, cells[::-1]), (first, look), strict=True):
+        np.testing.assert_array_equal(found[::-1], expected)
+    for found, expected in zip(pickle.loads(pickle.dumps(MECHANISM)).perturb(SECRET, user, 7, cells), (first, look), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert [part.shape for part in MECHANISM.perturb(SECRET, user[:0], 7, cells[:0])] == [(0, 2), (0,)]
 
 
 def test_everything_in_the_key_changes_the_noise():
     user, cells = np.arange(50, dtype=np.uint64), np.zeros((50, 2), dtype=np.int64)
     other_plane = Plane(Region("bay", -37.0, 179.0, -33.5, -177.0))
-    draws = [
+    looks = [
         MECHANISM.perturb(SECRET, user, 7, cells),
         MECHANISM.perturb(SECRET[::-1], user, 7, cells),
         MECHANISM.perturb(SECRET, user + np.uint64(1 << 40), 7, cells),
         MECHANISM.perturb(SECRET, user, 8, cells),
-        MECHANISM.perturb(SECRET, user, 7, cells + 1) - 1,
+        MECHANISM.perturb(SECRET, user, 7, cells + 1),
         WindowMean(PLANE, 10, EPSILON, level=1).perturb(SECRET, user, 7, cells),
         WindowMean(PLANE, 10, EPSILON - 1).perturb(SECRET, user, 7, cells),
         WindowMean(PLANE, 11, EPSILON).perturb(SECRET, user, 7, cells),
         WindowMean(other_plane, 10, EPSILON).perturb(SECRET, user, 7, cells),
     ]
+    draws = [noisy for noisy, _ in looks]
+    draws[4] = draws[4] - 1
     for i, a in enumerate(draws):
         for b in draws[:i]:
             assert np.mean(a == b) < 0.2
+    assert len(np.unique([look for _, look in looks])) == len(looks) * len(user)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def run(broker: str, folder: Path, name: str, place: Place) -> None:
 def without_place(broker: str, topic: str) -> list[str]:
     """Return keys and rows without the position, sorted."""
     found = [(key, orjson.loads(value or b"")) for *_, key, value in read_committed(broker, topic)]
-    return sorted(str((key, {name: value for name, value in row.items() if name not in ("lat", "lon")})) for key, row in found)
+    return sorted(str((key, {name: value for name, value in row.items() if name not in ("lat", "lon", "look")})) for key, row in found)
 
 
 def by_row(broker: str, topic: str) -> dict[tuple[str, int], dict[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 
 from jobs.errors import UserError
 from jobs.runs import admit, alone, earlier_spends, forget_checkpoints, latest_checkpoint
-from streaming.runs import Partition, Run, names_digest
+from streaming.runs import Partition, Run, fingerprint, names_digest
 from streaming.settings import Settings, parse_settings
 
 SECRET = b"k" * 32
@@ -19,7 +19,7 @@ def settings(**sections: object) -> Settings:
 
 
 NAMES = names_digest(SECRET, settings())
-FIRST = Run("one", NAMES, 60_000, 100, 119, 7_230_000, (Partition("fixes", 0, 0, 9, 6_000_000, 7_230_000),), 1)
+FIRST = Run("one", NAMES, 60_000, 5, 100, 119, 7_230_000, (Partition("fixes", "id", 0, 0, 9, 6_000_000, 7_230_000),), 1)
 
 
 def test_an_identical_run_is_no_second_look() -> None:
@@ -55,7 +55,26 @@ def test_ticks_of_another_length_are_compared_by_time() -> None:
     halves = replace(FIRST, fingerprint="two", names="other", tick_ms=30_000, first_tick=238, last_tick=300)
     with pytest.raises(UserError, match="could not be charged"):
         admit(halves, [FIRST], spend_again=True)
-    admit(replace(halves, first_tick=240), [FIRST], spend_again=False)
+    # FIRST ends at 7,200 s, and its window reaches 4 ticks of a minute on
+    admit(replace(halves, first_tick=248), [FIRST], spend_again=False)
+
+
+def test_names_that_change_within_a_window_are_refused() -> None:
+    after = replace(FIRST, fingerprint="two", names="other", first_tick=123, last_tick=130)
+    with pytest.raises(UserError, match="could not be charged"):
+        admit(after, [FIRST], spend_again=True)
+    admit(replace(after, first_tick=124), [FIRST], spend_again=False)
+    before = replace(after, first_tick=90, last_tick=96)
+    with pytest.raises(UserError, match="could not be charged"):
+        admit(before, [FIRST], spend_again=True)
+    with pytest.raises(UserError, match="could not be charged"):
+        admit(replace(before, last_tick=95, window_ticks=7), [FIRST], spend_again=True)
+    admit(replace(before, last_tick=95), [FIRST], spend_again=False)
+
+
+def test_a_topic_made_again_is_another_input() -> None:
+    again = (replace(FIRST.inputs[0], topic_id="another"),)
+    assert fingerprint(SECRET, settings(), FIRST.inputs, 7_230_000) != fingerprint(SECRET, settings(), again, 7_230_000)
 
 
 def test_a_run_survives_its_record() -> None:

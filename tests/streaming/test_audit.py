@@ -12,9 +12,9 @@ NAMES = Pseudonyms(b"k" * 32, "default", EPOCH)
 USERS = np.array([11, 22], np.uint64)
 
 
-def released(user: int, tick: int, charge: int = 10, lat: float = 60.0) -> dict[str, Any]:
+def released(user: int, tick: int, charge: int = 10, look: str = "1") -> dict[str, Any]:
     name = NAMES.of(np.array([user], np.uint64), tick)[0]
-    return {"user": name, "tick": tick, "status": "released", "lat": lat, "lon": 24.0, "epsilon_micro": charge}
+    return {"user": name, "tick": tick, "status": "released", "lat": 60.0, "lon": 24.0, "look": look, "epsilon_micro": charge}
 
 
 def entry(tick: int, count: int, charge: int = 10, absent: int = 0) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def test_sums_reach_across_epochs() -> None:
 def test_a_repeat_spends_nothing_and_another_look_does() -> None:
     repeat = run([released(11, 1)] * 2, [entry(1, 1)] * 2)
     assert (repeat.rows, repeat.releases, repeat.highest_micro, repeat.unbalanced) == (2, 1, 10, ())
-    look = run([released(11, 1), released(11, 1, lat=61.0)], [entry(1, 1)] * 2)
-    assert (look.releases, look.highest_micro) == (2, 20)
+    same_place = run([released(11, 1), released(11, 1, look="2")], [entry(1, 1)] * 2)
+    assert (same_place.releases, same_place.highest_micro) == (2, 20)
 
 
 def test_a_row_too_many_or_too_few_is_seen() -> None:

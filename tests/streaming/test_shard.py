@@ -60,7 +60,7 @@ def test_every_record_has_one_outcome() -> None:
 
 def test_where_somebody_was_changes_no_status_key_or_count() -> None:
     def shape(out: Outputs) -> object:
-        traces = [{k: v for k, v in row.items() if k not in ("lat", "lon")} for row in rows_of(out, "traces")]
+        traces = [{k: v for k, v in row.items() if k not in ("lat", "lon", "look")} for row in rows_of(out, "traces")]
         return traces, out["releases"]
 
     places = [(60.2, 24.9), (0.0, 0.0), (95.0, 24.9), (-33.0, 151.0), (None, 24.9), ("x", 24.9), (60.2, 1848.0)]
