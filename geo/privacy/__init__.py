@@ -1,1 +1,1 @@
-"""Noise and mechanisms: the only code that turns true positions into positions that may be published."""
+"""Noise and mechanisms: the only code that turns true positions and counts into what may be published."""

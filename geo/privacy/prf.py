@@ -5,11 +5,12 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_SECRET_BYTES", "MIN_SECRET_BYTES", "digests", "subkey"]
+__all__ = ["MAX_SECRET_BYTES", "MIN_SECRET_BYTES", "digests", "stream", "subkey"]
 
 MIN_SECRET_BYTES = 16
 MAX_SECRET_BYTES = 64
 _ROWS_AND_BYTES = 2
+_STREAM_KEY_BYTES = 32
 
 
 def subkey(secret: bytes, *purpose: bytes) -> bytes:
@@ -81,6 +82,34 @@ def digests(key: bytes, messages: NDArray[np.generic], size: int) -> NDArray[np.
         state.update(data[start : start + width])
         out.append(state.digest())
     return np.frombuffer(b"".join(out), dtype=np.uint8).reshape(count, size)
+
+
+def stream(key: bytes, size: int) -> NDArray[np.uint8]:
+    """Stretch a key into as many bytes as one release needs.
+
+    SHAKE-256 of the key (FIPS 202). Its sponge hides 512 bits of state from any output, so that as long as it behaves as a random function
+    and the key is unknown, the bytes are indistinguishable from uniform ones, and those of different keys from independent ones. The
+    key is the whole message and has one length: nothing can be appended, and no key is the beginning of another.
+
+    Parameters
+    ----------
+    key : bytes
+        32 bytes, from `subkey` over everything that the release depends on.
+    size : int
+        Number of bytes, at least 0.
+
+    Returns
+    -------
+    ndarray of uint8 with shape (size,)
+
+    Raises
+    ------
+    ValueError
+        If `key` has another length.
+    """
+    if len(key) != _STREAM_KEY_BYTES:
+        raise ValueError("`key` should have 32 bytes.")
+    return np.frombuffer(hashlib.shake_256(key).digest(size), dtype=np.uint8)
 
 
 def _check(key: bytes, name: str) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.privacy.prf import digests, subkey
+from geo.privacy.prf import digests, stream, subkey
 
 KEY = bytes(range(32))
 parts = st.lists(st.binary(max_size=12), max_size=4)
@@ -36,6 +36,12 @@ def test_structured_rows_hash_like_their_bytes():
     np.testing.assert_array_equal(digests(KEY, rows[::-1], 16), digests(KEY, rows, 16)[::-1])
 
 
+@given(st.binary(min_size=32, max_size=32), st.integers(0, 500))
+def test_a_stream_is_shake_256_of_its_key_and_longer_ones_go_on(key, size):
+    assert stream(key, size).tobytes() == hashlib.shake_256(key).digest(size)
+    np.testing.assert_array_equal(stream(key, size + 7)[:size], stream(key, size))
+
+
 def test_wrong_arguments_are_refused():
     rows = np.zeros((1, 4), dtype=np.uint8)
     with pytest.raises(ValueError, match="`secret`"):
@@ -46,3 +52,6 @@ def test_wrong_arguments_are_refused():
         digests(KEY, rows, 65)
     with pytest.raises(ValueError, match="`messages`"):
         digests(KEY, rows.astype(np.int64), 16)
+    for key in (bytes(31), bytes(33)):
+        with pytest.raises(ValueError, match="`key`"):
+            stream(key, 1)
