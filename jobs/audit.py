@@ -9,7 +9,7 @@ from rich.table import Table
 
 from jobs.errors import UserError
 from jobs.kafka import documents, read_committed
-from jobs.traces import read_secret
+from jobs.protect import read_secret
 from streaming.audit import Audit, audit
 from streaming.decode import Decoder
 from streaming.pseudonyms import Pseudonyms

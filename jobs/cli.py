@@ -11,11 +11,15 @@ import time
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.errors import UserError
+from jobs.tiling.cli import tiling_app
+
+if TYPE_CHECKING:
+    from streaming.settings import Product
 
 __all__ = ["app", "main"]
 
@@ -37,12 +41,21 @@ app.add_typer(broker_app, name="broker")
 app.add_typer(topics_app, name="topics")
 run_app = typer.Typer(help="The streaming jobs.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
+app.add_typer(tiling_app, name="tiling")
 
 DataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_BROKER_DATA", help="Folder of the local broker.")]
 SettingsOption = Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")]
 
 
-class Product(StrEnum):
+BoundedOption = Annotated[bool, typer.Option("--bounded", help="End at the present end of the topics.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint of the last run.")]
+SpendAgainOption = Annotated[
+    bool, typer.Option("--spend-again", help="Look a second time at ticks of an earlier, different run, and charge for it.")
+]
+ClusterOption = Annotated[bool, typer.Option("--cluster", help="Submitted to a Flink cluster, which brings the connector jar.")]
+
+
+class OutputTopic(StrEnum):
     """The topics that the jobs write, by the names that the settings give them."""
 
     TRACES = "traces"
@@ -51,6 +64,7 @@ class Product(StrEnum):
     LATE = "late"
     BALANCE = "balance"
     RUNS = "runs"
+    DENSITY = "density"
 
 
 DEFAULT_DATA = Path(".wayveil/broker")
@@ -108,7 +122,7 @@ def topics_create(
 ) -> None:
     """Create the topics of a settings file that do not exist yet."""
     from jobs.kafka import create_topics, product_topics
-    from jobs.traces import read_settings
+    from jobs.protect import read_settings
 
     read = read_settings(settings)
     topics = product_topics(read, partitions, replay=replay)
@@ -119,13 +133,13 @@ def topics_create(
 
 @topics_app.command("read")
 def topics_read(
-    name: Annotated[Product, typer.Argument(help="Which of the topics that the jobs write.")],
+    name: Annotated[OutputTopic, typer.Argument(help="Which of the topics that the jobs write.")],
     settings: SettingsOption = DEFAULT_SETTINGS,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many rows.", show_default="all")] = None,
 ) -> None:
     """Print the committed rows that a topic of the product holds now, one JSON document a line."""
     from jobs.kafka import read_committed
-    from jobs.traces import read_settings
+    from jobs.protect import read_settings
 
     read = read_settings(settings)
     empty = True
@@ -140,25 +154,50 @@ def topics_read(
 @run_app.command("traces")
 def run_traces(
     settings: SettingsOption = DEFAULT_SETTINGS,
-    bounded: Annotated[bool, typer.Option("--bounded", help="End at the present end of the topics.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint of the last run.")] = False,
-    spend_again: Annotated[
-        bool, typer.Option("--spend-again", help="Look a second time at ticks of an earlier, different run, and charge for it.")
-    ] = False,
-    cluster: Annotated[bool, typer.Option("--cluster", help="Submitted to a Flink cluster, which brings the connector jar.")] = False,
+    bounded: BoundedOption = False,
+    resume: ResumeOption = False,
+    spend_again: SpendAgainOption = False,
+    cluster: ClusterOption = False,
 ) -> None:
     """Protect live traces: raw fixes in, sanitized positions and the public ledger out."""
-    from jobs.traces import Options, read_settings
-    from jobs.traces import run_traces as run
+    _run(settings, ("traces",), bounded, resume, spend_again, cluster)
 
-    run(read_settings(settings), Options(bounded, resume, spend_again, cluster), lambda line: typer.echo(line, err=True))
+
+@run_app.command("density")
+def run_density(
+    settings: SettingsOption = DEFAULT_SETTINGS,
+    bounded: BoundedOption = False,
+    resume: ResumeOption = False,
+    spend_again: SpendAgainOption = False,
+    cluster: ClusterOption = False,
+) -> None:
+    """Publish private density: raw fixes in, noisy counts on the public tree of the settings' [density] section out."""
+    _run(settings, ("density",), bounded, resume, spend_again, cluster)
+
+
+@run_app.command("all")
+def run_all(
+    settings: SettingsOption = DEFAULT_SETTINGS,
+    bounded: BoundedOption = False,
+    resume: ResumeOption = False,
+    spend_again: SpendAgainOption = False,
+    cluster: ClusterOption = False,
+) -> None:
+    """Publish traces and density from one reading of the raw topics."""
+    _run(settings, ("traces", "density"), bounded, resume, spend_again, cluster)
+
+
+def _run(settings: Path, products: "tuple[Product, ...]", bounded: bool, resume: bool, spend_again: bool, cluster: bool) -> None:
+    from jobs.protect import Options, read_settings, run_job
+
+    run_job(read_settings(settings), products, Options(bounded, resume, spend_again, cluster), lambda line: typer.echo(line, err=True))
 
 
 @app.command("audit-ledger")
 def audit_ledger(settings: SettingsOption = DEFAULT_SETTINGS) -> None:
     """Add up all published releases again, across epochs, with the secret: against the public ledger, and against the limit."""
     from jobs.audit import audit_ledger
-    from jobs.traces import read_settings
+    from jobs.protect import read_settings
 
     audit_ledger(read_settings(settings))
 
@@ -196,7 +235,7 @@ def heartbeat(
     """Write heartbeats into every partition of the inputs, so that silence neither stalls a job nor shows."""
     pause_s = parse_duration_s(every)
     from jobs import kafka
-    from jobs.traces import read_settings
+    from jobs.protect import read_settings
 
     read = read_settings(settings)
     due = time.monotonic()

@@ -2,12 +2,13 @@
 
 import fcntl
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from jobs.errors import UserError
 from jobs.kafka import documents, identify_topics, log_ranges, read_committed, send_all
@@ -15,16 +16,28 @@ from streaming.clock import now_ms
 from streaming.earlier import EarlierSpends
 from streaming.release import release_key
 from streaming.runs import Partition, Run, fingerprint, names_digest, overlapping, tick_range
-from streaming.settings import Settings
+from streaming.settings import Product, Settings
 from streaming.shard import tick_grid
 
-__all__ = ["admit", "alone", "earlier_spends", "forget_checkpoints", "known_runs", "latest_checkpoint", "plan", "record", "spent_releases"]
+__all__ = [
+    "admit",
+    "alone",
+    "earlier_density",
+    "earlier_spends",
+    "forget_checkpoints",
+    "known_runs",
+    "latest_checkpoint",
+    "plan",
+    "record",
+    "spent_releases",
+]
 
 EARLIER_FILE = "earlier.npz"
+EARLIER_DENSITY_FILE = "earlier-density.json"
 
 
-def plan(settings: Settings, secret: bytes, bounded: bool) -> Run:
-    """Say what a start would read now, without starting it.
+def plan(settings: Settings, secret: bytes, products: Collection[Product], bounded: bool, tiling: str | None = None) -> Run:
+    """Say what a start would read now, without starting it; `tiling` is the digest of density's public tree.
 
     A bounded run ends at the present end of its topics. Its ticks close up to the lowest log time at which a partition ends, so
     that the outcome is a function of the log and not of the order in which partitions are read.
@@ -41,11 +54,14 @@ def plan(settings: Settings, secret: bytes, bounded: bool) -> Run:
         inputs = tuple(Partition(p.topic, p.topic_id, p.partition, p.begin, p.begin, p.first_ms, None) for p in inputs)
     grid = tick_grid(settings)
     first, last = tick_range(grid, inputs, horizon)
+    density = settings.density if "density" in products else None
+    windows = ([settings.privacy.window_ticks] if "traces" in products else []) + ([density.window_ticks] if density else [])
     return Run(
-        fingerprint(secret, settings, inputs, horizon),
-        names_digest(secret, settings),
+        fingerprint(secret, settings, products, inputs, horizon, tiling),
+        {product: names_digest(secret, settings, product) for product in products},
+        density is not None and density.neighbours == "add-remove",
         grid.length_ms,
-        settings.privacy.window_ticks,
+        max(windows),
         first,
         last,
         horizon,
@@ -65,14 +81,22 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
     Raises
     ------
     UserError
-        Unless `spend_again`; and always if what the other run has spent could not be found under this one's names.
+        Unless `spend_again`; and always if what the other run has spent could not be found under this one's names, or if traces give
+        away the presence that density promises to protect.
     """
-    if any(other.names != run.names for other in overlapping(run, earlier, within_window=True)):
+    near = overlapping(run, earlier, within_window=True)
+    if any(other.names.get(product, name) != name for other in near for product, name in run.names.items()):
         raise UserError(
             "An earlier run published some of this time, or less than a window from it, under another secret, audience, epoch, tick "
-            "length or traces topic, so that what it spent could not be charged: restore these."
+            "length, output topic or kind of density noise, so that what it spent could not be charged: restore these."
         )
-    if overlapping(run, earlier) and not spend_again:
+    together = [run, *near]
+    if any(other.protects_presence for other in together) and any("traces" in other.products for other in together):
+        raise UserError(
+            "Traces tell who is present, so density of the same time cannot protect presence: set density.neighbours = replace-one, which "
+            "protects the place."
+        )
+    if not spend_again and any(set(other.products) & set(run.products) for other in overlapping(run, earlier)):
         raise UserError(
             "An earlier, different run covers some of these ticks: continue it with --resume, or pass --spend-again to spend "
             "privacy budget on them a second time (the earlier spends are then loaded into the ledger)."
@@ -99,14 +123,32 @@ def spent_releases(settings: Settings) -> Iterator[tuple[str, int, int]]:
             yield row["user"], row["tick"], row["epsilon_micro"]
 
 
+def earlier_density(settings: Settings, run: Run, earlier: list[Run], folder: Path, resume: bool) -> dict[int, int]:
+    """Return by tick what other runs have spent on density within a window of this run's ticks; kept beside its checkpoints."""
+    kept = folder / EARLIER_DENSITY_FILE
+    if resume and kept.exists():
+        return {int(tick): units for tick, units in orjson.loads(kept.read_bytes()).items()}
+    spends: dict[int, int] = {}
+    if any(other.fingerprint != run.fingerprint and "density" in other.products for other in earlier):
+        seen: set[tuple[int, str]] = set()
+        for row in documents(settings.kafka.bootstrap, settings.topics.density):
+            tick, look = row["tick"], row["look"]
+            near = run.first_tick - run.window_ticks < tick and (run.last_tick is None or tick < run.last_tick + run.window_ticks)
+            if near and (tick, look) not in seen:
+                seen.add((tick, look))
+                spends[tick] = spends.get(tick, 0) + row["charge"]["test"] + row["charge"]["publish"]
+    kept.write_bytes(orjson.dumps({str(tick): units for tick, units in spends.items()}))
+    return spends
+
+
 def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Path, resume: bool) -> EarlierSpends:
-    """Return what other runs have spent in the ticks of this run and a window before and after it; kept beside its checkpoints."""
+    """Return what other runs have spent on traces in this run's ticks and a window around them; kept beside its checkpoints."""
     kept = folder / EARLIER_FILE
     if resume and kept.exists():
         with np.load(kept) as columns:
             return EarlierSpends(columns["name"], columns["tick"], columns["charge_micro"])
     spends = EarlierSpends.none()
-    if any(other.fingerprint != run.fingerprint for other in earlier):
+    if any(other.fingerprint != run.fingerprint and "traces" in other.products for other in earlier):
         window = settings.privacy.window_ticks
         spends = EarlierSpends.of(
             row

@@ -12,12 +12,14 @@ import orjson
 from numpy.typing import NDArray
 
 from streaming.records import Kind
+from streaming.settings import Product
 
 __all__ = [
     "OUTCOMES",
     "SCHEMA_VERSION",
     "STATUSES",
     "Balance",
+    "Outputs",
     "Promise",
     "Summary",
     "balance_line",
@@ -29,6 +31,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+
+Outputs = dict[str, list[str]]
+"""Lines of each topic."""
 
 STATUSES = ("released", "absent", "withheld")
 """What a trace row says of a user and tick, and what an entry of the public ledger counts."""
@@ -140,13 +145,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Balance:
-    """The outcome of every input record accounted for at one tick and shard; for operators only.
+    """The outcome for one product of every input record accounted for at one tick and shard; for operators only.
 
     `records` = `used` + `merged` + `duplicate` + `late` + `rejected` + `withheld` + `control`, where control records are the
     product's own heartbeats and enrolments. `reasons` splits `rejected`; `unclosed` is the part of `withheld` whose tick was still
     open when a bounded run's input ended.
     """
 
+    product: Product
     tick: int
     shard: int
     records: int

@@ -1,12 +1,13 @@
 """A second run is a second look: what identifies a run, which ticks it covers, and when a start must be refused."""
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import orjson
 
 from geo.privacy.prf import subkey
-from streaming.settings import Settings
+from streaming.settings import PRODUCTS, Product, Settings
 from streaming.ticks import TickGrid
 
 __all__ = ["Partition", "Run", "fingerprint", "names_digest", "overlapping", "tick_range"]
@@ -39,7 +40,10 @@ class Run:
     fingerprint
         Keyed digest of everything that its releases depend on; equal fingerprints mean equal releases.
     names
-        Keyed digest of what its releases are found by: pseudonyms, ticks, and the topic that holds them.
+        For each of its products a digest of what its releases are found by: ticks, the topic that holds them, and for traces the
+        pseudonyms (keyed).
+    protects_presence
+        Whether it published density that protects presence, "add-remove": traces of the same time would give it away.
     tick_ms, window_ticks
         Length of its ticks, and w: over how many its charges are bounded.
     first_tick, last_tick
@@ -53,7 +57,8 @@ class Run:
     """
 
     fingerprint: str
-    names: str
+    names: dict[Product, str]
+    protects_presence: bool
     tick_ms: int
     window_ticks: int
     first_tick: int
@@ -61,6 +66,11 @@ class Run:
     horizon_ms: int | None
     inputs: tuple[Partition, ...]
     started_ms: int
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """What it publishes."""
+        return tuple(product for product in PRODUCTS if product in self.names)
 
     @property
     def group(self) -> str:
@@ -79,13 +89,25 @@ class Run:
         return cls(**document)
 
 
-def fingerprint(secret: bytes, settings: Settings, inputs: tuple[Partition, ...], horizon_ms: int | None) -> str:
-    """Return the keyed fingerprint of a run: secret, all settings that a release depends on, and the input's place in the log."""
-    said = settings.model_dump(mode="json", exclude={"kafka", "job", "secret"})
+def fingerprint(
+    secret: bytes,
+    settings: Settings,
+    products: Collection[Product],
+    inputs: tuple[Partition, ...],
+    horizon_ms: int | None,
+    tiling: str | None = None,
+) -> str:
+    """Return the keyed fingerprint of a run: secret, all settings that a release depends on, artefacts, and the input's place in the log.
+
+    `tiling` is the digest of density's public tree.
+    """
+    # Of density's tree the digest counts, not where its file lies.
+    apart = {"kafka": True, "job": True, "secret": True, "density": {"tiling"} if "density" in products else True}
+    said = settings.model_dump(mode="json", exclude=apart)
     said["shards"] = settings.job.shards
     bounded = horizon_ms is not None
     places = [(p.topic, p.topic_id, p.partition, p.begin, p.first_ms, *((p.end, p.last_ms) if bounded else ())) for p in inputs]
-    text = orjson.dumps([said, places, horizon_ms], option=orjson.OPT_SORT_KEYS)
+    text = orjson.dumps([said, sorted(products), tiling, places, horizon_ms], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, key=subkey(secret, b"run"), digest_size=FINGERPRINT_BYTES).hexdigest()
 
 
@@ -96,15 +118,23 @@ def tick_range(grid: TickGrid, inputs: tuple[Partition, ...], horizon_ms: int | 
     return first, None if horizon_ms is None else grid.first_open(horizon_ms) - 1
 
 
-def names_digest(secret: bytes, settings: Settings) -> str:
-    """Return the keyed digest of what decides under which names a user's releases are published, and where."""
-    privacy, topics = settings.privacy, settings.topics
-    text = orjson.dumps([privacy.audience, privacy.epoch_ticks, settings.tick.length_s, topics.traces])
-    return hashlib.blake2b(text, key=subkey(secret, b"names"), digest_size=FINGERPRINT_BYTES).hexdigest()
+def names_digest(secret: bytes, settings: Settings, product: Product) -> str:
+    """Return the digest of what decides under which names a product's releases are published, and where.
+
+    Traces are found by pseudonym, so theirs is keyed. Density is found by tick, and adds up in one unit: millionths of ε, or 1e-9 of ρ.
+    """
+    privacy, topics, length_s = settings.privacy, settings.topics, settings.tick.length_s
+    if product == "traces":
+        text = orjson.dumps([privacy.audience, privacy.epoch_ticks, length_s, topics.traces])
+        key = subkey(secret, b"names")
+    else:
+        text = orjson.dumps([length_s, topics.density, settings.density and settings.density.noise])
+        key = b""
+    return hashlib.blake2b(text, key=key, digest_size=FINGERPRINT_BYTES).hexdigest()
 
 
 def overlapping(run: Run, earlier: list[Run], *, within_window: bool = False) -> list[Run]:
-    """Return the earlier runs that looked, otherwise than `run` would, at times that it covers.
+    """Return the earlier, different runs that looked at times that `run` covers, for whatever product.
 
     With `within_window`, also those whose ticks share a window of w ticks, of either run, with ticks of `run`.
     """

@@ -1,7 +1,7 @@
 """One TOML file says everything a job needs; every problem in it is listed at once."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,9 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from geo.plane import Region
 
 __all__ = [
+    "PRODUCTS",
+    "DensitySettings",
     "JobSettings",
     "KafkaSettings",
     "PrivacySettings",
+    "Product",
     "RegionSettings",
     "SecretSource",
     "Settings",
@@ -23,6 +26,9 @@ __all__ = [
     "load_settings",
     "parse_settings",
 ]
+
+Product = Literal["traces", "density"]
+PRODUCTS: tuple[Product, ...] = ("traces", "density")
 
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
 
@@ -55,10 +61,12 @@ class TopicNames(_Section):
     late: TopicName = "late"
     balance: TopicName = "balance"
     runs: TopicName = "runs"
+    density: TopicName = "density"
 
-    def written_by_job(self) -> list[str]:
-        """Return the topics that the streaming job itself writes."""
-        return [self.traces, self.releases, self.rejected, self.late, self.balance]
+    def written_by_job(self, products: Collection[Product]) -> list[str]:
+        """Return the topics that a streaming job with these products writes."""
+        own = {"traces": [self.traces, self.releases], "density": [self.density]}
+        return [topic for product in products for topic in own[product]] + [self.rejected, self.late, self.balance]
 
 
 class SourceSettings(_Section):
@@ -127,6 +135,32 @@ class PrivacySettings(_Section):
     policy_version: int = Field(default=1, ge=1)
 
 
+class DensitySettings(_Section):
+    """What the density product promises, and the public tree that it counts on.
+
+    Any `window_ticks` consecutive ticks together cost at most `epsilon` (with `discrete-gaussian`: (`epsilon`, `delta`), by zCDP).
+    `replace-one` protects where a user is, and publishes exactly how many are present; it is the only choice where traces of the same
+    users are published. `add-remove` protects presence as well. `test_level` is the level of the tree whose tiles the schedules
+    `budget-distribution` and `budget-absorption` compare.
+    """
+
+    tiling: str
+    epsilon: float = Field(default=1.0, ge=1e-6, le=1000)
+    window_ticks: int = Field(default=60, ge=1, le=100_000)
+    schedule: Literal["uniform", "sample", "budget-distribution", "budget-absorption"] = "uniform"
+    neighbours: Literal["replace-one", "add-remove"] = "replace-one"
+    noise: Literal["discrete-laplace", "discrete-gaussian"] = "discrete-laplace"
+    delta: float = Field(default=1e-6, gt=0, lt=1)
+    budgets: Literal["by-workload", "uniform"] = "by-workload"
+    test_level: int = Field(default=1, ge=0, le=20)
+
+    @model_validator(mode="after")
+    def _tests_are_pure(self) -> Self:
+        if self.noise == "discrete-gaussian" and self.schedule.startswith("budget-"):
+            raise ValueError("the schedules with tests need noise = discrete-laplace: choose uniform or sample for discrete-gaussian")
+        return self
+
+
 class SecretSource(_Section):
     """A file, or an environment variable, that holds at least 32 random bytes; exactly one of the two."""
 
@@ -164,12 +198,13 @@ class Settings(_Section):
     region: RegionSettings
     tick: TickSettings = TickSettings()
     privacy: PrivacySettings = PrivacySettings()
+    density: DensitySettings | None = None
     secret: SecretSource
     job: JobSettings = JobSettings()
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        topics = [source.topic for source in self.source] + [*self.topics.written_by_job(), self.topics.runs]
+        topics = [source.topic for source in self.source] + [*self.topics.written_by_job(PRODUCTS), self.topics.runs]
         if len(set(topics)) != len(topics):
             raise ValueError("every topic needs a name of its own: a raw topic and an output topic, or two of them, share one")
         if self.kafka.transaction_timeout_s <= self.job.checkpoint_interval_s:

@@ -8,23 +8,22 @@ from numpy.typing import NDArray
 
 from geo.plane import Plane
 from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
+from streaming.accounting import balance_of
 from streaming.earlier import EarlierSpends
 from streaming.ledger import Ledger
 from streaming.pseudonyms import Pseudonyms
-from streaming.records import FIRST_POSITION_REASON, FIRST_REASON, Kind
-from streaming.release import Balance, Promise, Summary, balance_line, late_lines, rejected_lines, summary_line, trace_lines
+from streaming.records import FIRST_POSITION_REASON, Kind
+from streaming.release import Outputs, Promise, Summary, balance_line, summary_line, trace_lines
 from streaming.settings import Settings
 from streaming.ticks import TickGrid
 from streaming.window import Windows, gather
 
-__all__ = ["Outputs", "Protector", "ShardState", "tick_grid"]
+__all__ = ["Protector", "ShardState", "tick_grid"]
 
 STATE_VERSION = 1
 FREE, ENROLLED, TOMBSTONE = 0, 1, 2
 USER = np.dtype([("user", "<u8"), ("last_seen", "<i8"), ("spent", "<i8"), ("stage", "u1")])
 HEADER = np.dtype([("version", "<i8"), ("tick", "<i8"), ("started", "<i8")])
-
-Outputs = dict[str, list[str]]
 
 
 def tick_grid(settings: Settings) -> TickGrid:
@@ -172,16 +171,27 @@ class Protector:
         if len(enrolled):
             out[names.traces] = lines
             out[names.releases] = [summary_line(summary)]
-        self._account(out, shard, tick, rows, windows, withheld_fixes)
+        if len(rows):
+            balance = balance_of(
+                "traces",
+                tick,
+                shard,
+                rows,
+                used=int(windows.kept.sum()) - withheld_fixes,
+                merged=windows.merged,
+                duplicate=windows.duplicate,
+                withheld=withheld_fixes,
+                unclosed=0,
+            )
+            out[names.balance] = [balance_line(balance)]
         self._expire(state, tick)
         return out
 
     def unclosed(self, shard: int, tick: int, rows: NDArray[np.void]) -> Outputs:
         """Account for records whose tick was still open when a bounded input ended: nothing is released from them."""
-        out: Outputs = {}
         held = int((rows["kind"] == Kind.FIX).sum())
-        self._account(out, shard, tick, rows, None, held, unclosed=held)
-        return out
+        balance = balance_of("traces", tick, shard, rows, used=0, merged=0, duplicate=0, withheld=held, unclosed=held)
+        return {self.settings.topics.balance: [balance_line(balance)]}
 
     def _ledger(self, state: ShardState, tick: int) -> Ledger:
         ledger = Ledger(self.settings.privacy.window_ticks, self.promise.limit_micro, state.slots, state.users["spent"].copy(), state.tick)
@@ -246,43 +256,6 @@ class Protector:
             looks[enrolled[out]],
             self.promise.budget_classes(ledger.left()[enrolled]),
         )
-
-    def _account(
-        self, out: Outputs, shard: int, tick: int, rows: NDArray[np.void], windows: Windows | None, withheld: int, unclosed: int = 0
-    ) -> None:
-        if not len(rows):
-            return
-        names, kind = self.settings.topics, rows["kind"]
-        rejected = rows[kind >= FIRST_REASON]
-        late = np.sort(rows[kind == Kind.LATE], order=["source", "partition", "offset"])
-        if len(rejected):
-            out[names.rejected] = list(rejected_lines(rejected, [source.topic for source in self.settings.source]))
-        if len(late):
-            out[names.late] = list(self._late(late))
-        reasons, counts = np.unique(rejected["kind"], return_counts=True)
-        out[names.balance] = [
-            balance_line(
-                Balance(
-                    tick=tick,
-                    shard=shard,
-                    records=len(rows),
-                    used=int(windows.kept.sum()) - withheld if windows else 0,
-                    merged=windows.merged if windows else 0,
-                    duplicate=windows.duplicate if windows else 0,
-                    late=len(late),
-                    rejected=len(rejected),
-                    withheld=withheld,
-                    control=int(((kind == Kind.HEARTBEAT) | (kind == Kind.ENROLMENT)).sum()),
-                    unclosed=unclosed,
-                    reasons={Kind(reason).name.lower(): count for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True)},
-                )
-            )
-        ]
-
-    def _late(self, late: NDArray[np.void]) -> list[str]:
-        ticks = self.grid.tick_of(late["t_ms"])
-        late_ms = late["log_ms"] - (ticks + 1) * self.grid.length_ms - self.grid.lateness_ms
-        return list(late_lines(late, self.pseudonyms.of(np.ascontiguousarray(late["user"]), ticks), ticks, late_ms))
 
     def _expire(self, state: ShardState, tick: int) -> None:
         silent = tick - state.users["last_seen"]

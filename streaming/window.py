@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from geo.plane import Plane
 
-__all__ = ["Windows", "gather"]
+__all__ = ["Windows", "distinct", "gather"]
 
 MM = 1000
 
@@ -35,6 +35,16 @@ class Windows:
     duplicate: int
 
 
+def distinct(fixes: NDArray[np.void]) -> NDArray[np.intp]:
+    """Return the places of one fix for each (user, time), ordered by these: of several the first by content, whatever came first."""
+    order = np.lexsort((fixes["lon_e7"], fixes["lat_e7"], fixes["t_ms"], fixes["user"]))
+    user, t_ms = fixes["user"][order], fixes["t_ms"][order]
+    first = np.ones(len(order), bool)
+    first[1:] = (user[1:] != user[:-1]) | (t_ms[1:] != t_ms[:-1])
+    kept: NDArray[np.intp] = order[first]
+    return kept
+
+
 def gather(fixes: NDArray[np.void], plane: Plane, max_fixes: int, max_speed_mps: float) -> Windows:
     """Reduce the fixes of one tick to one window a user.
 
@@ -53,11 +63,8 @@ def gather(fixes: NDArray[np.void], plane: Plane, max_fixes: int, max_speed_mps:
     max_fixes, max_speed_mps
         n_max (>= 1) and the speed limit in metres a second on the plane (> 0).
     """
-    order = np.lexsort((fixes["lon_e7"], fixes["lat_e7"], fixes["t_ms"], fixes["user"]))
+    order = distinct(fixes)
     user, t_ms = fixes["user"][order], fixes["t_ms"][order]
-    first = np.ones(len(order), bool)
-    first[1:] = (user[1:] != user[:-1]) | (t_ms[1:] != t_ms[:-1])
-    order, user, t_ms = order[first], user[first], t_ms[first]
 
     users, starts, counts = np.unique(user, return_index=True, return_counts=True)
     rank = np.arange(len(user)) - np.repeat(starts, counts)
@@ -69,7 +76,7 @@ def gather(fixes: NDArray[np.void], plane: Plane, max_fixes: int, max_speed_mps:
     xy[~keep] = 0
     kept = np.add.reduceat(keep.astype(np.int64), starts) if len(users) else np.zeros(0, np.int64)
     sums = np.add.reduceat(xy, starts, axis=0) if len(users) else np.zeros((0, 2), np.int64)
-    return Windows(users, sums, kept, merged=len(user) - int(kept.sum()), duplicate=int((~first).sum()))
+    return Windows(users, sums, kept, merged=len(user) - int(kept.sum()), duplicate=len(fixes) - len(order))
 
 
 def _drop_too_fast(

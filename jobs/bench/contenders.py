@@ -17,7 +17,7 @@ from jobs.bench.workload import PARTITIONS, REGION, Workload, records_in, requir
 from jobs.errors import UserError
 from jobs.kafka import TopicSpec, create_topics, documents, product_topics
 from jobs.preflight import require_jars
-from jobs.traces import read_settings
+from jobs.protect import read_settings
 from streaming.settings import PrivacySettings, TopicNames
 
 __all__ = ["CONTENDERS", "Lab"]

@@ -24,7 +24,7 @@ from jobs.demo.tables import show_counts, show_displacement
 from jobs.errors import UserError
 from jobs.kafka import Record, create_topics, documents, heartbeat, product_topics, send_all
 from jobs.preflight import java_program, require_jars
-from jobs.traces import Options, read_secret, read_settings, run_traces
+from jobs.protect import Options, read_secret, read_settings, run_job
 from streaming.settings import Settings
 from streaming.shard import tick_grid
 
@@ -102,7 +102,7 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
         create_topics(bootstrap, product_topics(settings, PARTITIONS, replay=True))
         sent = _feed(console, settings, records(sample, settings.source[0].topic, PARTITIONS))
         with _step(console, "run the job: wayveil run traces --bounded"):
-            run_traces(settings, Options(bounded=True))
+            run_job(settings, ["traces"], Options(bounded=True))
         with _step(console, "read what it published"):
             names = settings.topics
             traces, releases, balance = (list(documents(bootstrap, topic)) for topic in (names.traces, names.releases, names.balance))

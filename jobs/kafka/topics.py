@@ -50,13 +50,14 @@ def product_topics(settings: Settings, partitions: int, *, replay: bool = False)
     Returns
     -------
     dict of str to TopicSpec
-        Inputs, products, and the operator's topics. `runs` is ordered as a whole, so it has one partition.
+        Inputs, products, and the operator's topics. `runs` and `density` are ordered as a whole, so they have one partition.
     """
     names = settings.topics
     return {
         **{source.topic: TopicSpec(partitions, EVENT_TIME if replay else {}) for source in settings.source},
         names.runs: TopicSpec(1, FOR_EVER),
         names.traces: TopicSpec(partitions, FOR_EVER),
+        **({names.density: TopicSpec(1, FOR_EVER)} if settings.density else {}),
         names.releases: TopicSpec(partitions, FOR_EVER),
         **{name: TopicSpec(partitions) for name in (names.rejected, names.late, names.balance)},
     }

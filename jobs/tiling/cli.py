@@ -33,7 +33,7 @@ def tiling_build(
     """Cut a region into public tiles that share its roads evenly, and save them."""
     from geo.plane import Region
     from jobs.tiling.program import Plan, build_tiling
-    from jobs.traces import read_settings
+    from jobs.protect import read_settings
 
     if (settings is None) == (region is None):
         raise UserError("The region should come from exactly one of --settings and --region.")

@@ -1,4 +1,4 @@
-"""The two Python steps of the job as Flink calls them: each unpacks what Flink gives, calls `streaming`, and packs the answer."""
+"""The Python steps of the jobs as Flink calls them: each unpacks what Flink gives, calls `streaming`, and packs the answer."""
 
 from collections.abc import Iterator, MutableMapping
 from typing import Any
@@ -7,20 +7,27 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pyflink.common import Row, Types
-from pyflink.datastream import KeyedProcessFunction, RuntimeContext
+from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 from pyflink.datastream.state import ListStateDescriptor, MapState, MapStateDescriptor, ValueStateDescriptor
 from pyflink.table.udf import FunctionContext, ScalarFunction
 
+from geo.tiling.tiling import Tiling
+from streaming.closing import Closer
+from streaming.counting import ShardCounts
 from streaming.decode import Decoder, split_by_shard
 from streaming.earlier import EarlierSpends
+from streaming.publisher import Publisher, PublisherState
 from streaming.records import FIRST_POSITION_REASON, RECORD, Kind
+from streaming.release import Outputs
 from streaming.secret import SecretError, load_secret, secret_check
-from streaming.settings import Settings
-from streaming.shard import Outputs, Protector, ShardState, tick_grid
+from streaming.settings import Product, Settings
+from streaming.shard import ShardState, tick_grid
+from streaming.ticks import TickGrid
 
-__all__ = ["EMITTED", "PackFixes", "ProtectShard"]
+__all__ = ["COUNTS", "EMITTED", "CloseTicks", "PackFixes", "PublishDensity"]
 
 EMITTED = Types.ROW_NAMED(["topic", "lines"], [Types.STRING(), Types.STRING()])
+COUNTS = OutputTag("counts", Types.ROW([Types.LONG(), Types.PICKLED_BYTE_ARRAY()]))
 LINES_A_BLOCK = 500
 LAST_WATERMARK = 2**63 - 1
 
@@ -90,55 +97,68 @@ class _Slots(MutableMapping[int, bytes]):
         self._state.clear()
 
 
-class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
-    """Blocks of one shard wait until their ticks close; then `Protector` turns each tick into lines.
+class CloseTicks(KeyedProcessFunction):  # type: ignore[misc]
+    """Blocks of one shard wait until their ticks close; then `Closer` turns each tick into lines, and counts for density.
 
-    The watermark is the log clock: the lowest, over all partitions, of the highest log timestamp so far.
+    The watermark is the log clock: the lowest, over all partitions, of the highest log timestamp so far. Lines are the main output, the
+    counts a side output `COUNTS`.
 
     Parameters
     ----------
     settings, check
         Settings, and the digest by which a worker knows the submitter's secret.
+    products
+        What the job publishes.
     horizon_ms
         For a bounded input, the log time up to which ticks close; what waits beyond it is accounted for and not released.
     earlier
-        What earlier runs have spent.
+        What earlier runs have spent on traces.
+    tiling
+        Density's public tree, or None.
     """
 
-    def __init__(self, settings: Settings, check: str, horizon_ms: int | None, earlier: EarlierSpends) -> None:
-        self._settings, self._check, self._horizon_ms, self._earlier = settings, check, horizon_ms, earlier
+    def __init__(
+        self,
+        settings: Settings,
+        check: str,
+        products: tuple[Product, ...],
+        horizon_ms: int | None,
+        earlier: EarlierSpends,
+        tiling: Tiling | None,
+    ) -> None:
+        self._settings, self._check, self._products = settings, check, products
+        self._horizon_ms, self._earlier, self._tiling = horizon_ms, earlier, tiling
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get the state's handles and build the protector."""
+        """Get the state's handles and build the closer."""
         blob = Types.PICKLED_BYTE_ARRAY()
         self._pending = runtime_context.get_list_state(ListStateDescriptor("pending", blob))
         self._users = runtime_context.get_state(ValueStateDescriptor("users", blob))
         self._slots = _Slots(runtime_context.get_map_state(MapStateDescriptor("ledger", Types.LONG(), blob)))
         self._grid = tick_grid(self._settings)
-        self._protector = Protector(self._settings, _worker_secret(self._settings, self._check), self._earlier)
+        secret = _worker_secret(self._settings, self._check)
+        self._closer = Closer(self._settings, secret, self._products, self._earlier, self._tiling)
 
     def process_element(self, value: Row, ctx: Any) -> None:
         """Keep a block until its ticks close."""
         self._pending.add(value[1])
         self._wake(ctx, int(np.frombuffer(value[1], RECORD)["tick"].min()))
 
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Row]:
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         """Close every tick that the log clock has passed."""
         watermark, shard = ctx.timer_service().current_watermark(), ctx.get_current_key()
-        end = self._grid.first_open(watermark + 1)
-        if self._horizon_ms is not None:
-            end = min(end, self._grid.first_open(self._horizon_ms))
+        end = _first_open(self._grid, watermark, self._horizon_ms)
         state = ShardState.load(self._users.value(), self._slots)
         rows = _late_for_closed(np.frombuffer(b"".join(self._pending.get()), RECORD), state.tick)
         rows = rows[np.argsort(rows["tick"], kind="stable")]
         waiting, closed = len(rows), False
         while (tick := self._due(state, rows)) is not None and tick < end:
             split = int(np.searchsorted(rows["tick"], tick, side="right"))
-            yield from _blocks(self._protector.close(state, shard, tick, rows[:split]))
+            yield from _emit(tick, self._closer.close(state, shard, tick, rows[:split]))
             rows, closed = rows[split:], True
         if watermark == LAST_WATERMARK:
             for tick in np.unique(rows["tick"]).tolist():
-                yield from _blocks(self._protector.unclosed(shard, tick, rows[rows["tick"] == tick]))
+                yield from _emit(tick, self._closer.unclosed(shard, tick, rows[rows["tick"] == tick]))
             rows = rows[:0]
         if closed:
             self._users.update(state.dump())
@@ -158,10 +178,99 @@ class ProtectShard(KeyedProcessFunction):  # type: ignore[misc]
         return min([*ticks, expiry] if expiry is not None else ticks, default=None)
 
     def _wake(self, ctx: Any, tick: int) -> None:
-        """Ask to be called when a tick closes; one beyond the horizon is looked at when the input has ended."""
-        beyond = self._horizon_ms is not None and tick >= self._grid.first_open(self._horizon_ms)
-        # A timer behind the watermark that is set anew whenever it fires would never let the watermark pass.
-        ctx.timer_service().register_event_time_timer(LAST_WATERMARK if beyond else self._grid.closes_ms(tick) - 1)
+        _wake(ctx, self._grid, tick, self._horizon_ms)
+
+
+class PublishDensity(KeyedProcessFunction):  # type: ignore[misc]
+    """Counts of all shards, under one key, wait until their tick has closed in all of them; then `Publisher` turns each tick into lines.
+
+    A shard's counts of a tick leave it before the watermark that closed the tick does, so that this watermark, once it is here, says
+    that none are missing. Every tick has a turn, from the run's first on, whether or not there are counts: records have to come when
+    nobody was there too. What starts the turns is the first record of the log, a heartbeat as well as a fix.
+
+    Parameters
+    ----------
+    settings, check
+        Settings, and the digest by which a worker knows the submitter's secret.
+    first_tick, horizon_ms
+        The run's first tick; for a bounded input, the log time up to which ticks close.
+    earlier
+        What earlier runs have spent on density, by tick.
+    tiling, version
+        Density's public tree, and the version of its file.
+    """
+
+    def __init__(
+        self, settings: Settings, check: str, first_tick: int, horizon_ms: int | None, earlier: dict[int, int], tiling: Tiling, version: str
+    ) -> None:
+        self._settings, self._check, self._first_tick, self._horizon_ms = settings, check, first_tick, horizon_ms
+        self._earlier, self._tiling, self._version = earlier, tiling, version
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state's handles and build the publisher."""
+        blob = Types.PICKLED_BYTE_ARRAY()
+        self._pending = runtime_context.get_map_state(MapStateDescriptor("counts", Types.LONG(), blob))
+        self._state = runtime_context.get_state(ValueStateDescriptor("stream", blob))
+        self._grid = tick_grid(self._settings)
+        self._publisher = Publisher(self._settings, _worker_secret(self._settings, self._check), self._tiling, self._version, self._earlier)
+
+    def process_element(self, value: Row, ctx: Any) -> None:
+        """Keep a shard's counts until the tick's turn."""
+        tick, counts = value[0], bytes(value[1])
+        waiting = self._pending.get(tick)
+        self._pending.put(tick, counts if waiting is None else waiting + b"\n" + counts)
+        state = self._state.value()
+        if state is None:
+            state = self._publisher.start(self._first_tick).dump()
+            self._state.update(state)
+            self._wake(ctx, self._first_tick)
+        self._wake(ctx, max(tick, PublisherState.load(state).tick + 1))
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Row]:
+        """Give every tick that the log clock has passed its turn."""
+        watermark = ctx.timer_service().current_watermark()
+        state = PublisherState.load(self._state.value())
+        # Without a horizon, an input that ends does so by a request to stop: ticks that are open then stay open.
+        end = (
+            state.tick + 1
+            if watermark == LAST_WATERMARK and self._horizon_ms is None
+            else _first_open(self._grid, watermark, self._horizon_ms)
+        )
+        before = state.tick
+        for tick in range(state.tick + 1, end):
+            counts = self._take(tick)
+            outputs, state = self._publisher.close(state, counts)
+            yield from _blocks(outputs)
+        if watermark == LAST_WATERMARK:
+            for tick in sorted(self._pending.keys()):
+                yield from _blocks(self._publisher.unclosed(self._take(tick)))
+        if state.tick > before:
+            self._state.update(state.dump())
+        if watermark < LAST_WATERMARK:
+            self._wake(ctx, state.tick + 1)
+
+    def _take(self, tick: int) -> list[ShardCounts]:
+        waiting = self._pending.get(tick)
+        if waiting is None:
+            return []
+        self._pending.remove(tick)
+        return [ShardCounts.load(counts) for counts in waiting.split(b"\n")]
+
+    def _wake(self, ctx: Any, tick: int) -> None:
+        _wake(ctx, self._grid, tick, self._horizon_ms)
+
+
+def _first_open(grid: TickGrid, watermark: int, horizon_ms: int | None) -> int:
+    """Return the lowest tick that stays open at a watermark."""
+    end = grid.first_open(watermark + 1)
+    return end if horizon_ms is None else min(end, grid.first_open(horizon_ms))
+
+
+def _wake(ctx: Any, grid: TickGrid, tick: int, horizon_ms: int | None) -> None:
+    """Ask to be called when a tick closes; one beyond the horizon is looked at when the input has ended."""
+    beyond = horizon_ms is not None and tick >= grid.first_open(horizon_ms)
+    # A timer behind the watermark that is set anew whenever it fires would never let the watermark pass.
+    ctx.timer_service().register_event_time_timer(LAST_WATERMARK if beyond else grid.closes_ms(tick) - 1)
 
 
 def _late_for_closed(rows: NDArray[np.void], last_closed: int | None) -> NDArray[np.void]:
@@ -175,6 +284,13 @@ def _late_for_closed(rows: NDArray[np.void], last_closed: int | None) -> NDArray
         rows[name][behind] = 0
     rows["tick"][behind] = last_closed + 1
     return rows
+
+
+def _emit(tick: int, closed: tuple[Outputs, bytes | None]) -> Iterator[Any]:
+    outputs, counts = closed
+    yield from _blocks(outputs)
+    if counts is not None:
+        yield COUNTS, Row(tick, counts)
 
 
 def _blocks(outputs: Outputs) -> Iterator[Row]:

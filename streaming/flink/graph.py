@@ -1,4 +1,4 @@
-"""The graph of the traces job: which steps run, in which order, and what flows between them."""
+"""The graph of the jobs: which steps run, in which order, and what flows between them."""
 
 import os
 import sys
@@ -8,18 +8,19 @@ from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyflink.common import Configuration, JobClient, Types
-from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.datastream import DataStream, StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 from pyflink.table import DataTypes, StreamTableEnvironment, TableResult
 from pyflink.table.udf import udf
 
+from geo.tiling.tiling import Tiling
 from streaming.earlier import EarlierSpends
 from streaming.flink.checkpoints import unread_partitions
-from streaming.flink.functions import EMITTED, PackFixes, ProtectShard
+from streaming.flink.functions import COUNTS, EMITTED, CloseTicks, PackFixes, PublishDensity
 from streaming.runs import Run
 from streaming.settings import Settings
 
-__all__ = ["TracesJob"]
+__all__ = ["DensityInput", "StreamJob"]
 
 BLOCK = DataTypes.ROW([DataTypes.FIELD("shard", DataTypes.INT()), DataTypes.FIELD("block", DataTypes.BYTES())])
 READ_RAW = """
@@ -48,13 +49,26 @@ WRITE = """
 
 
 @dataclass(frozen=True)
-class TracesJob:
-    """Raw topics -> traces, public ledger, and the operators' topics.
+class DensityInput:
+    """What density needs beside the settings: its public tree with the version of its file, and by tick what earlier runs have spent."""
+
+    tiling: Tiling
+    version: str
+    earlier: dict[int, int]
+
+
+@dataclass(frozen=True)
+class StreamJob:
+    """Raw topics -> traces with their public ledger, or density, or both, and the operators' topics.
 
     Parameters
     ----------
-    settings, secret_check, run, earlier
-        What runs, the digest by which workers know the secret, the run's place in the log, and what earlier runs have spent.
+    settings, secret_check, run
+        What runs, the digest by which workers know the secret, and the run's products and place in the log.
+    earlier
+        What earlier runs have spent on traces.
+    density
+        Needed if density is one of the products.
     checkpoint_dir
         Folder of this run's checkpoints.
     jars
@@ -67,6 +81,7 @@ class TracesJob:
     secret_check: str
     run: Run
     earlier: EarlierSpends
+    density: DensityInput | None
     checkpoint_dir: Path
     jars: Sequence[Path] = ()
     resume: Path | None = None
@@ -87,22 +102,25 @@ class TracesJob:
         pack = udf(PackFixes(self.settings, self.secret_check), result_type=BLOCK, func_type="pandas")
         tables.create_temporary_function("pack_fixes", pack)
         blocks = tables.sql_query(" UNION ALL ".join(self._blocks(number) for number in range(len(self.settings.source))))
-        # emitted: (topic, lines of one closed tick)
-        protect = ProtectShard(self.settings, self.secret_check, self.run.horizon_ms, self.earlier)
+        # emitted: (topic, lines of one closed tick); beside them (tick, counts of one shard)
+        tiling = self.density.tiling if self.density else None
+        close = CloseTicks(self.settings, self.secret_check, self.run.products, self.run.horizon_ms, self.earlier, tiling)
         emitted = (
             tables.to_data_stream(blocks)
             .key_by(lambda block: block[0], key_type=Types.INT())
-            .process(protect, output_type=EMITTED)
-            .name("protect shards")
-            .uid("protect-shards")
+            .process(close, output_type=EMITTED)
+            .name("close ticks of shards")
+            .uid("close-ticks")
             .set_max_parallelism(max(128, job.shards))
         )
+        if self.density:
+            emitted = emitted.union(self._published(emitted, self.density))
         tables.create_temporary_view("emitted", tables.from_data_stream(emitted))
         # records: (key, JSON) for each line, to the topic that the line names
         tables.execute_sql(
             WRITE.format(
                 bootstrap=self.settings.kafka.bootstrap,
-                topics=";".join(topics.written_by_job()),
+                topics=";".join(topics.written_by_job(self.run.products)),
                 run=self.run.group,
                 timeout_ms=self.settings.kafka.transaction_timeout_s * 1000,
             )
@@ -126,6 +144,26 @@ class TracesJob:
         # JobClient.stop_with_savepoint of PyFlink 2.3 calls a Java method that Flink 2 no longer has.
         form = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.NATIVE
         client._j_job_client.stopWithSavepoint(True, (self.checkpoint_dir / "ended").resolve().as_uri(), form).get()
+
+    def _published(self, closed: DataStream, density: DensityInput) -> DataStream:
+        publish = PublishDensity(
+            self.settings,
+            self.secret_check,
+            self.run.first_tick,
+            self.run.horizon_ms,
+            density.earlier,
+            density.tiling,
+            density.version,
+        )
+        # One tree a tick over all shards, so one key. Its other subtasks idle, but with fewer of them records would be spread over the
+        # subtasks of the sink, and so lose their order.
+        return (
+            closed.get_side_output(COUNTS)
+            .key_by(lambda _: 0, key_type=Types.INT())
+            .process(publish, output_type=EMITTED)
+            .name("publish density")
+            .uid("publish-density")
+        )
 
     def _read_raw(self, number: int) -> str:
         topic = self.settings.source[number].topic
@@ -154,7 +192,7 @@ class TracesJob:
     def _configuration(self) -> Configuration:
         job = self.settings.job
         values = {
-            "pipeline.name": "wayveil traces",
+            "pipeline.name": "wayveil " + " and ".join(self.run.products),
             "python.executable": sys.executable,
             "python.fn-execution.bundle.size": str(job.batch),
             "python.fn-execution.arrow.batch.size": str(job.batch),

@@ -13,7 +13,7 @@ import pytest
 from jobs.kafka import Record, create_topics, product_topics, read_committed
 from jobs.kafka.connect import admin_client
 from jobs.runs import known_runs
-from jobs.traces import read_settings
+from jobs.protect import read_settings
 from tests.integration.program import command, feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration

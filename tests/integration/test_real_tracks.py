@@ -14,7 +14,7 @@ from pyproj import Geod
 from geo.privacy.prf import subkey
 from jobs.audit import audit_ledger
 from jobs.kafka import Record, create_topics, documents, product_topics
-from jobs.traces import read_settings
+from jobs.protect import read_settings
 from streaming.decode import user_id
 from streaming.pseudonyms import Pseudonyms
 from streaming.secret import load_secret

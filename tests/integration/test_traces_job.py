@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from jobs.kafka import Record, create_topics, product_topics
-from jobs.traces import read_settings
+from jobs.protect import read_settings
 from tests.integration.program import feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration

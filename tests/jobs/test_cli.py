@@ -74,4 +74,4 @@ def test_no_durations(text: str) -> None:
 
 
 def test_every_topic_of_the_product_can_be_read_by_name() -> None:
-    assert [product.value for product in cli.Product] == list(TopicNames.model_fields)
+    assert [topic.value for topic in cli.OutputTopic] == list(TopicNames.model_fields)

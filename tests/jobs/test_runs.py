@@ -18,8 +18,8 @@ def settings(**sections: object) -> Settings:
     return parse_settings({"region": region, "secret": {"env": "UNUSED"}, **sections})
 
 
-NAMES = names_digest(SECRET, settings())
-FIRST = Run("one", NAMES, 60_000, 5, 100, 119, 7_230_000, (Partition("fixes", "id", 0, 0, 9, 6_000_000, 7_230_000),), 1)
+NAMES = names_digest(SECRET, settings(), "traces")
+FIRST = Run("one", {"traces": NAMES}, False, 60_000, 5, 100, 119, 7_230_000, (Partition("fixes", "id", 0, 0, 9, 6_000_000, 7_230_000),), 1)
 
 
 def test_an_identical_run_is_no_second_look() -> None:
@@ -44,15 +44,15 @@ def test_a_different_run_over_the_same_time_needs_a_word() -> None:
     ],
 )
 def test_what_could_not_be_charged_is_refused(sections: dict[str, object]) -> None:
-    names = names_digest(SECRET, settings(**sections))
+    names = names_digest(SECRET, settings(**sections), "traces")
     assert names != NAMES
     with pytest.raises(UserError, match="could not be charged"):
-        admit(replace(FIRST, fingerprint="two", names=names), [FIRST], spend_again=True)
-    assert names_digest(b"q" * 32, settings()) != NAMES
+        admit(replace(FIRST, fingerprint="two", names={"traces": names}), [FIRST], spend_again=True)
+    assert names_digest(b"q" * 32, settings(), "traces") != NAMES
 
 
 def test_ticks_of_another_length_are_compared_by_time() -> None:
-    halves = replace(FIRST, fingerprint="two", names="other", tick_ms=30_000, first_tick=238, last_tick=300)
+    halves = replace(FIRST, fingerprint="two", names={"traces": "other"}, tick_ms=30_000, first_tick=238, last_tick=300)
     with pytest.raises(UserError, match="could not be charged"):
         admit(halves, [FIRST], spend_again=True)
     # FIRST ends at 7,200 s, and its window reaches 4 ticks of a minute on
@@ -60,7 +60,7 @@ def test_ticks_of_another_length_are_compared_by_time() -> None:
 
 
 def test_names_that_change_within_a_window_are_refused() -> None:
-    after = replace(FIRST, fingerprint="two", names="other", first_tick=123, last_tick=130)
+    after = replace(FIRST, fingerprint="two", names={"traces": "other"}, first_tick=123, last_tick=130)
     with pytest.raises(UserError, match="could not be charged"):
         admit(after, [FIRST], spend_again=True)
     admit(replace(after, first_tick=124), [FIRST], spend_again=False)
@@ -74,7 +74,9 @@ def test_names_that_change_within_a_window_are_refused() -> None:
 
 def test_a_topic_made_again_is_another_input() -> None:
     again = (replace(FIRST.inputs[0], topic_id="another"),)
-    assert fingerprint(SECRET, settings(), FIRST.inputs, 7_230_000) != fingerprint(SECRET, settings(), again, 7_230_000)
+    assert fingerprint(SECRET, settings(), ["traces"], FIRST.inputs, 7_230_000) != fingerprint(
+        SECRET, settings(), ["traces"], again, 7_230_000
+    )
 
 
 def test_a_run_survives_its_record() -> None:

@@ -6,9 +6,11 @@ import numpy as np
 import orjson
 import pytest
 
+from streaming.closing import Closer
 from streaming.decode import Decoder
+from streaming.earlier import EarlierSpends
 from streaming.settings import Settings, parse_settings
-from streaming.shard import Protector, ShardState, tick_grid
+from streaming.shard import ShardState, tick_grid
 
 SECRET = b"k" * 32
 TICK = 28_333_334
@@ -26,7 +28,7 @@ class Job:
 
     def __init__(self, **sections: object) -> None:
         self.config = settings(**sections)
-        self.protector, self.state = Protector(self.config, SECRET), ShardState.empty({})
+        self.closer, self.state = Closer(self.config, SECRET, ["traces"], EarlierSpends.none()), ShardState.empty({})
 
     def close(self, *documents: dict[str, Any] | bytes, tick: int = TICK) -> dict[str, list[dict[str, Any]]]:
         values = [doc if isinstance(doc, bytes) else orjson.dumps({**HOME, "t": tick * 60_000, **doc}) for doc in documents]
@@ -34,7 +36,7 @@ class Job:
         decoder = Decoder(self.config.source, tick_grid(self.config), SECRET)
         rows = decoder.decode(values, np.full(n, tick * 60_000 + 59_000), np.zeros(n, int), np.arange(n))
         rows["tick"] = tick
-        out = self.protector.close(self.state, 0, tick, rows)
+        out, _ = self.closer.close(self.state, 0, tick, rows)
         return {topic: [orjson.loads(line.split("\t")[1]) for line in lines] for topic, lines in out.items()}
 
 

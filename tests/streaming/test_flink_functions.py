@@ -11,7 +11,7 @@ from pyflink.common import Row
 
 from streaming.decode import Decoder
 from streaming.earlier import EarlierSpends
-from streaming.flink.functions import LAST_WATERMARK, ProtectShard
+from streaming.flink.functions import LAST_WATERMARK, CloseTicks
 from streaming.secret import load_secret, secret_check
 from streaming.settings import parse_settings
 from streaming.shard import tick_grid
@@ -51,7 +51,7 @@ class Shard:
         self.settings = parse_settings({"region": region, "secret": {"file": str(folder / "secret")}})
         self.grid = tick_grid(self.settings)
         self.secret = load_secret(self.settings.secret)
-        self.step = ProtectShard(self.settings, secret_check(self.secret), horizon_ms, EarlierSpends.none())
+        self.step = CloseTicks(self.settings, secret_check(self.secret), ("traces",), horizon_ms, EarlierSpends.none(), None)
         self.pending, self.timers, self.watermark, self.firing = Items(), set[int](), -(2**63), False
         users, slots = Value(), Slots()
         handles = SimpleNamespace(get_list_state=lambda _: self.pending, get_state=lambda _: users, get_map_state=lambda _: slots)

@@ -3,11 +3,13 @@ import orjson
 from numpy.typing import NDArray
 
 from geo.privacy.prf import subkey
+from streaming.closing import Closer
 from streaming.decode import Decoder, user_id
 from streaming.earlier import EarlierSpends
 from streaming.records import RECORD
+from streaming.release import Outputs
 from streaming.settings import Settings, parse_settings
-from streaming.shard import Outputs, Protector, ShardState, tick_grid
+from streaming.shard import Protector, ShardState, tick_grid
 
 SECRET = b"k" * 32
 TICK = 28_333_334
@@ -32,7 +34,9 @@ def rows_of(out: Outputs, topic: str) -> list[dict[str, object]]:
 
 def close(*docs: dict[str, object], config: Settings | None = None) -> Outputs:
     config = config or settings()
-    return Protector(config, SECRET).close(ShardState.empty({}), 0, TICK, fixes(*docs, config=config))
+    closer = Closer(config, SECRET, ["traces"], EarlierSpends.none())
+    out, _ = closer.close(ShardState.empty({}), 0, TICK, fixes(*docs, config=config))
+    return out
 
 
 def test_order_of_arrival_has_no_say() -> None:

@@ -1,22 +1,28 @@
-"""The program `wayveil run traces`: check everything first, then run the graph until it ends."""
+"""The programs `wayveil run traces`, `density` and `all`: check everything first, then run the graph until it ends."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from geo.tiling.tiling import Tiling
 from jobs import runs
 from jobs.errors import UserError
 from jobs.preflight import java_program, require_jars, require_topics
+from streaming.earlier import EarlierSpends
+from streaming.publisher import Publisher
 from streaming.runs import Run, fingerprint
 from streaming.secret import SecretError, load_secret, secret_check
-from streaming.settings import Settings, SettingsError, load_settings
+from streaming.settings import Product, Settings, SettingsError, load_settings
+from streaming.tiling_file import TilingFileError, load_tiling
 
 if TYPE_CHECKING:
-    from streaming.flink.graph import TracesJob
+    from streaming.flink.graph import DensityInput, StreamJob
 
-__all__ = ["Options", "read_secret", "read_settings", "run_traces"]
+__all__ = ["Options", "read_secret", "read_settings", "run_job"]
 
 FOLLOW_S = 1.0
 
@@ -71,12 +77,12 @@ def read_secret(settings: Settings) -> bytes:
         raise UserError(f"{error}.") from error
 
 
-def run_traces(settings: Settings, options: Options, say: Callable[[str], None] | None = None) -> Run:
-    """Run the traces job until its input ends (or for ever) and return what ran.
+def run_job(settings: Settings, products: Collection[Product], options: Options, say: Callable[[str], None] | None = None) -> Run:
+    """Run a job with some products until its input ends (or for ever) and return what ran.
 
     Parameters
     ----------
-    settings, options
+    settings, products, options
         What to run, and how.
     say
         Called with a line when the job starts, runs, and has ended.
@@ -92,10 +98,15 @@ def run_traces(settings: Settings, options: Options, say: Callable[[str], None] 
         jars = require_jars("flink", "flink-sql-connector-kafka")
     secret = read_secret(settings)
     topics = settings.topics
-    require_topics(settings.kafka.bootstrap, *(s.topic for s in settings.source), *topics.written_by_job(), topics.runs)
+    tiling = _read_tiling(settings) if "density" in products else None
+    digest = tiling.digest if tiling else None
+    require_topics(settings.kafka.bootstrap, *(s.topic for s in settings.source), *topics.written_by_job(products), topics.runs)
 
     earlier = runs.known_runs(settings)
-    run = _last_run(settings, secret, earlier) if options.resume else runs.plan(settings, secret, options.bounded)
+    if options.resume:
+        run = _last_run(settings, secret, products, digest, earlier)
+    else:
+        run = runs.plan(settings, secret, products, options.bounded, digest)
     folder = Path(settings.job.checkpoint_dir) / run.fingerprint
     with runs.alone(folder):
         checkpoint = runs.latest_checkpoint(folder) if options.resume else None
@@ -104,22 +115,58 @@ def run_traces(settings: Settings, options: Options, say: Callable[[str], None] 
         if not options.resume:
             runs.admit(run, earlier, options.spend_again)
             runs.forget_checkpoints(folder)
-        spends = runs.earlier_spends(settings, run, earlier, folder, options.resume)
+        spends = runs.earlier_spends(settings, run, earlier, folder, options.resume) if "traces" in products else EarlierSpends.none()
+        spent = runs.earlier_density(settings, run, earlier, folder, options.resume) if tiling else {}
+
+        from streaming.flink.graph import DensityInput, StreamJob
+
+        density = DensityInput(_without_roads(tiling), tiling.version, spent) if tiling else None
+        if density:
+            _check_publisher(settings, secret, density)
         if not options.resume:
             runs.record(settings, run)
-
-        from streaming.flink.graph import TracesJob
-
-        _run(TracesJob(settings, secret_check(secret), run, spends, folder, jars, checkpoint), say or (lambda _: None))
+        _run(StreamJob(settings, secret_check(secret), run, spends, density, folder, jars, checkpoint), say or (lambda _: None))
     return run
 
 
-def _run(job: "TracesJob", say: Callable[[str], None]) -> None:
+def _read_tiling(settings: Settings) -> Tiling:
+    """Read density's public tree, and refuse one of another region."""
+    if settings.density is None:
+        raise UserError("Density needs a section [density] in the settings: name a tiling there, made by `wayveil tiling build`.")
+    path = Path(settings.density.tiling)
+    try:
+        tiling, _ = load_tiling(path)
+    except TilingFileError as error:
+        raise UserError(f"{error}.") from error
+    ours, theirs = settings.region, tiling.plane.region
+    if (ours.south, ours.west, ours.north, ours.east) != (theirs.south, theirs.west, theirs.north, theirs.east):
+        raise UserError(
+            f"The tiling {path} was built for another region than the settings name: build one with `wayveil tiling build --settings`."
+        )
+    return tiling
+
+
+def _without_roads(tiling: Tiling) -> Tiling:
+    """Leave out what only range answers need, so that it does not travel to the workers."""
+    start = np.zeros(len(tiling.tree.leaves) + 1, np.int64)
+    return replace(tiling, cell_xy=np.zeros((0, 2), np.int64), cell_weight=np.zeros(0), cell_start=start)
+
+
+def _check_publisher(settings: Settings, secret: bytes, density: "DensityInput") -> None:
+    """Build the publisher here once, so that settings that do not fit the tree are refused before the job starts."""
+    try:
+        Publisher(settings, secret, density.tiling, density.version, density.earlier)
+    except ValueError as error:
+        raise UserError(f"The density settings cannot be used: {error}") from error
+
+
+def _run(job: "StreamJob", say: Callable[[str], None]) -> None:
     source = ", ".join(source.topic for source in job.settings.source)
     say("starting Flink: about 20 seconds" + (f", from {job.resume.name}" if job.resume else ""))
     try:
         result = job.start()
-        say(f"running: {source} -> {job.settings.topics.traces}; rows can be read after the next checkpoint")
+        products = " and ".join(getattr(job.settings.topics, product) for product in job.run.products)
+        say(f"running: {source} -> {products}; rows can be read after the next checkpoint")
         if job.resume:
             _follow_resumed(job, result.get_job_client())
         result.wait()
@@ -129,7 +176,7 @@ def _run(job: "TracesJob", say: Callable[[str], None]) -> None:
     say("ended: all of its input is accounted for")
 
 
-def _follow_resumed(job: "TracesJob", client: Any) -> None:
+def _follow_resumed(job: "StreamJob", client: Any) -> None:
     """Drop the checkpoints of earlier jobs as soon as this one has its own, and end a bounded run once these cover all of its input.
 
     Kafka's source never ends a restored run: it finds no new partition there and so never says that none will come (FLINK-31006).
@@ -147,12 +194,15 @@ def _follow_resumed(job: "TracesJob", client: Any) -> None:
         time.sleep(FOLLOW_S)
 
 
-def _last_run(settings: Settings, secret: bytes, earlier: list[Run]) -> Run:
-    if not earlier:
+def _last_run(settings: Settings, secret: bytes, products: Collection[Product], tiling: str | None, earlier: list[Run]) -> Run:
+    same = [run for run in earlier if set(run.products) == set(products)]
+    if not same:
         raise UserError("There is no run to resume: start one without --resume.")
-    last = earlier[-1]
-    if fingerprint(secret, settings, last.inputs, last.horizon_ms) != last.fingerprint:
-        raise UserError("The last run had other settings or another secret: restore them to resume it, or start without --resume.")
+    last = same[-1]
+    if fingerprint(secret, settings, products, last.inputs, last.horizon_ms, tiling) != last.fingerprint:
+        raise UserError(
+            "The last run had other settings, another secret or another tiling: restore them to resume it, or start without --resume."
+        )
     return last
 
 
