@@ -2,8 +2,8 @@
 
 A row is a node. Columns: `node`, `parent` (-1 at the root), `level`, `leaf` (its number, null for inner nodes), `x0` `y0` `x1` `y1` (its
 box in lattice cells, half open), `road_m` (metres of road below it), `cell_x` `cell_y` `cell_road_m` (lists: the road cells of a leaf) and
-`geometry` (null for "elsewhere"). File metadata `geo` is GeoParquet's; `wayveil` holds the region, the cell size, where the roads come
-from, what the tiling was built for, and the digests. The geometry is for maps alone: jobs use the boxes.
+`geometry` (null for "elsewhere"). File metadata `geo` is GeoParquet's; `wayveil` holds the region, the cell size, the off-road share, where
+the roads come from, what the tiling was built for, and the digests. The geometry is for maps alone: jobs use the boxes.
 """
 
 import hashlib
@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from geo.plane import Plane, Region
+from geo.privacy.tree_counts import Neighbours
 from geo.tiling.shapes import wkb_on_ground
 from geo.tiling.tiling import Tiling
 from geo.tree import Tree
 
 __all__ = ["FORMAT_VERSION", "Origin", "TilingFileError", "load_tiling", "save_tiling"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 GEOPARQUET_VERSION = "1.1.0"
 KEY = b"wayveil"
 
@@ -48,12 +49,15 @@ class Origin:
         Users expected per tick, for which the number of leaves was chosen.
     epsilon : float
         ε of one published tree, likewise.
+    neighbours : "replace-one" or "add-remove"
+        What that ε protects, likewise.
     """
 
     source: str
     licence: str
     expected_users: float
     epsilon: float
+    neighbours: Neighbours
 
 
 def save_tiling(path: Path, tiling: Tiling, origin: Origin) -> None:
@@ -72,6 +76,7 @@ def save_tiling(path: Path, tiling: Tiling, origin: Origin) -> None:
         "format_version": FORMAT_VERSION,
         "region": {**asdict(region), **{side: float(getattr(region, side)) for side in ("south", "west", "north", "east")}},
         "cell_m": int(tiling.cell_m),
+        "off_road": float(tiling.off_road),
         "digest": tiling.digest,
         **asdict(origin),
     }
@@ -174,7 +179,8 @@ def _tiling(head: dict[str, Any], table: Any) -> Tiling:
     start = np.concatenate([[0], np.cumsum(counts[0][tree.leaves])])
     if any((count != counts[0]).any() for count in counts) or len(road) != start[-1]:
         raise ValueError("road cells do not belong to leaves")
-    return Tiling(Plane(Region(**head["region"])), head["cell_m"], tree, box, np.stack([x, y], axis=1), road, start)
+    plane, cell_xy = Plane(Region(**head["region"])), np.stack([x, y], axis=1)
+    return Tiling(plane, head["cell_m"], tree, box, cell_xy, road, start, head["off_road"])
 
 
 def _numbers(column: Any) -> NDArray[np.int64]:

@@ -187,12 +187,18 @@ def variance_of_sum(tree: Tree, variance: Reals, weights: Reals) -> float:
         raise ValueError("`weights` should have one value per node of the tree.")
     s, a, spread = squares.subtree_variance, np.array(weights, np.float64), np.zeros(len(tree))
     for parents, part, starts, sizes in reversed(list(_groups(tree))):
-        loose = np.add.reduceat(s[part], starts)
-        share = np.where(np.repeat(loose, sizes) > 0, s[part] / np.repeat(np.where(loose > 0, loose, 1.0), sizes), 0.0)
+        # Unmeasured children take equal shares of what is left, measured ones beside them none.
+        open_ = np.isinf(s[part])
+        unknown = np.repeat(np.add.reduceat(open_.astype(np.float64), starts), sizes)
+        weight = np.where(unknown > 0, open_, np.where(open_, 0.0, s[part]))
+        total = np.repeat(np.add.reduceat(weight, starts), sizes)
+        share = weight / np.where(total > 0, total, 1.0)
         mean = np.add.reduceat(share * a[part], starts)
-        spread[parents] = np.add.reduceat(spread[part] + s[part] * (a[part] - np.repeat(mean, sizes)) ** 2, starts)
+        apart = (a[part] - np.repeat(mean, sizes)) ** 2
+        loose = np.where(open_, np.where(np.isclose(apart, 0.0, atol=1e-18), 0.0, np.inf), np.where(open_, 0.0, s[part]) * apart)
+        spread[parents] = np.add.reduceat(spread[part] + loose, starts)
         a[parents] += mean
-    return float(a[0] ** 2 * squares.variance[0] + spread[0])
+    return float((a[0] ** 2 * squares.variance[0] if a[0] else 0.0) + spread[0])
 
 
 def nonnegative(tree: Tree, value: Reals, subtree_variance: Reals) -> Reals:

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear, minimize
 
-from geo.privacy.consistency import estimate, least_squares, nonnegative, whole
+from geo.privacy.consistency import estimate, least_squares, nonnegative, variance_of_sum, whole
 from geo.tree import Tree
 from tests.geo.trees import regular, trees, with_elsewhere
 
@@ -238,3 +238,16 @@ def test_four_thousand_nodes_take_less_than_ten_milliseconds():
     for _ in range(10):
         estimate(tree, noisy, variance)
     assert (time.process_time() - start) / 10 < TICK_S
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees(), seeds, st.sampled_from([0.0, 0.3]), st.booleans())
+def test_variance_of_a_sum_equals_that_of_dense_least_squares(tree, seed, unmeasured, exact_root):
+    _, noisy, variance = measurements(tree, seed, unmeasured, exact_root)
+    assume(dense(tree, noisy, variance) is not None)
+    weights = np.random.default_rng(seed).normal(0, 1, len(tree)) * (np.random.default_rng(seed + 1).random(len(tree)) < 0.5)
+    # The estimates are linear in the measurements: their covariance is G diag(variance) G'.
+    known = np.where(np.isfinite(variance), variance, 0.0)
+    gain = np.stack([weights @ (least_squares(tree, unit, variance).value) for unit in np.eye(len(tree)) * (known > 0)])
+    expected = float((gain**2 * known).sum())
+    assert variance_of_sum(tree, variance, weights) == pytest.approx(expected, rel=1e-7, abs=1e-9)

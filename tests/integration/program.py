@@ -4,9 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from geo.plane import Plane
+from geo.tiling.tiling import tile
 from jobs.kafka import Record, heartbeat, read_committed, send_all
+from jobs.protect import read_settings
 from streaming.settings import TopicNames
+from streaming.tiling_file import Origin, save_tiling
 
+USERS = 100
 ROOT = Path(__file__).parents[2]
 HELSINKI = '[region]\nname = "helsinki"\nsouth = 60.0\nwest = 24.5\nnorth = 60.4\neast = 25.4\n'
 
@@ -22,8 +27,9 @@ def write_settings(
     privacy: str = "",
     job: str = "",
     region: str = HELSINKI,
+    density: str | None = None,
 ) -> Path:
-    """Write the settings of a run whose output topics begin with `name`."""
+    """Write the settings of a run whose output topics begin with `name`; `density` is the rest of that section."""
     topics = "\n".join(f'{topic} = "{name}-{topic}"' for topic in TopicNames.model_fields)
     path = folder / f"{name}-{ratio}.toml"
     path.write_text(
@@ -31,6 +37,12 @@ def write_settings(
         f'{region}[secret]\nfile = "{folder}/secret"\n[privacy]\nratio = {ratio}\n{privacy}'
         f'[job]\ncheckpoint_dir = "{folder}/checkpoints-{name}"\nshards = 8\nparallelism = {parallelism}\nrestarts = 0\n{job}'
     )
+    if density is not None:
+        tiling = folder / "tiling.parquet"
+        if not tiling.exists():
+            plane = Plane(read_settings(path).region.region())
+            save_tiling(tiling, tile(plane, 100, (6, 6)), Origin("the region's box", "none", USERS, 1.0, "replace-one"))
+        path.write_text(f'{path.read_text()}[density]\ntiling = "{tiling}"\n{density}')
     return path
 
 
@@ -41,15 +53,15 @@ def feed(bootstrap: str, topic: str, records: list[Record], end_ms: int) -> int:
     return report.sent + heartbeat(bootstrap, topic, end_ms)
 
 
-def command(settings: Path, *options: str) -> list[str]:
+def command(settings: Path, *options: str, product: str = "traces") -> list[str]:
     """Return the command line of a bounded run."""
     program = [sys.executable, "-c", "from jobs.cli import main; main()"]
-    return [*program, "run", "traces", "--settings", str(settings), "--bounded", *options]
+    return [*program, "run", product, "--settings", str(settings), "--bounded", *options]
 
 
-def run_job(settings: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run_job(settings: Path, *options: str, product: str = "traces") -> subprocess.CompletedProcess[str]:
     """Run the job to its end."""
-    return subprocess.run(command(settings, *options), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command(settings, *options, product=product), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
 def rows(bootstrap: str, topic: str) -> list[bytes]:

@@ -12,8 +12,8 @@ import pytest
 
 from jobs.kafka import Record, create_topics, product_topics, read_committed
 from jobs.kafka.connect import admin_client
-from jobs.runs import known_runs
 from jobs.protect import read_settings
+from jobs.runs import known_runs
 from tests.integration.program import command, feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.integration
 START = 1_700_000_040_000
 USERS, MINUTES = 40, 20
 SLOW = "batch = 30\ncheckpoint_interval_s = 0.5\n"
-OUTPUTS = ("traces", "releases", "balance", "rejected", "late")
+OUTPUTS = ("traces", "releases", "density", "balance", "rejected", "late")
+DENSITY = 'epsilon = 6.0\nwindow_ticks = 6\nschedule = "budget-absorption"\n'
 
 
 def send(bootstrap: str, topic: str) -> int:
@@ -39,7 +40,9 @@ def send(bootstrap: str, topic: str) -> int:
 
 def kill_in_mid_run(settings: Path, bootstrap: str, topic: str, enough: int) -> int:
     """Start the job, kill it and all its children once it has committed enough rows, and return how many."""
-    process = subprocess.Popen(command(settings), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(settings, product="all"), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         while sum(1 for _ in read_committed(bootstrap, topic)) < enough:
             assert process.poll() is None, "the job ended before it could be killed"
@@ -58,22 +61,26 @@ def forget_offsets(bootstrap: str, settings: Path) -> None:
 
 def test_killed_and_resumed_gives_the_rows_of_an_undisturbed_run(broker: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
-    calm = write_settings(tmp_path, broker, "calm", source="kill-fixes")
-    killed = {enough: write_settings(tmp_path, broker, f"killed-{enough}", source="kill-fixes", job=SLOW) for enough in (1, 500)}
+    calm = write_settings(tmp_path, broker, "calm", source="kill-fixes", density=DENSITY)
+    killed = {
+        enough: write_settings(tmp_path, broker, f"killed-{enough}", source="kill-fixes", job=SLOW, density=DENSITY) for enough in (1, 500)
+    }
     for settings in (calm, *killed.values()):
         create_topics(broker, product_topics(read_settings(settings), 2, replay=True))
     sent = send(broker, "kill-fixes")
-    assert run_job(calm).returncode == 0
+    assert run_job(calm, product="all").returncode == 0
     expected = rows(broker, "calm-traces")
     assert len(expected) == USERS * MINUTES
-    assert sum(orjson.loads(row.split(b" ", 1)[1])["records"] for row in rows(broker, "calm-balance")) == sent
+    balance = [orjson.loads(row.split(b" ", 1)[1]) for row in rows(broker, "calm-balance")]
+    for product in ("traces", "density"):
+        assert sum(row["records"] for row in balance if row["product"] == product) == sent
 
     for enough, settings in killed.items():
         committed = kill_in_mid_run(settings, broker, f"killed-{enough}-traces", enough)
         assert enough <= committed < len(expected)
         forget_offsets(broker, settings)
-        resumed = run_job(settings, "--resume")
+        resumed = run_job(settings, "--resume", product="all")
         assert resumed.returncode == 0, resumed.stderr[-2000:]
-        assert "left no checkpoint" in run_job(settings, "--resume").stderr
+        assert "left no checkpoint" in run_job(settings, "--resume", product="all").stderr
         for output in OUTPUTS:
             assert rows(broker, f"killed-{enough}-{output}") == rows(broker, f"calm-{output}"), output
