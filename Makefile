@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.bench-stamp
 JARS_STAMP := deploy/jars/.stamp
 CODE := geo streaming jobs tests
 
-.PHONY: help check-tools setup demo bench test test-statistical lint clean
+.PHONY: help check-tools setup demo bench bench-density test test-statistical lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ lint: setup ## style, types and import rules
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench-density: setup $(BENCH_STAMP) ## compare the accuracy of density with other mechanisms, on the public samples (about 5 minutes)
+	@$(BIN)/wayveil bench-density
 
 test: lint ## lint, then all tests but the slow ones
 	$(BIN)/pytest

@@ -71,6 +71,7 @@ DEFAULT_DATA = Path(".wayveil/broker")
 DEFAULT_SETTINGS = Path("wayveil.toml")
 DEFAULT_DEMO = Path(".wayveil/demo")
 DEFAULT_BENCH = Path(".wayveil/bench")
+DEFAULT_BENCH_DENSITY = Path(".wayveil/bench-density")
 
 
 @app.callback()
@@ -224,6 +225,18 @@ def bench(
     from jobs.bench.program import Plan, run_bench
 
     run_bench(Plan(small, big, users, repeat, memory, keep), folder)
+
+
+@app.command("bench-density")
+def bench_density(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer snapshots and streams: about a minute instead of five.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder of the samples.", show_default="../shared/data")] = None,
+    folder: Annotated[Path, typer.Option(help="Where tables and pictures are written.")] = DEFAULT_BENCH_DENSITY,
+) -> None:
+    """Compare the accuracy of density with other private mechanisms, and its schedules with each other."""
+    from jobs.bench.density.program import DEFAULT_DATA, FULL, QUICK, run_density_bench
+
+    run_density_bench(QUICK if quick else FULL, data or DEFAULT_DATA, folder)
 
 
 @app.command("heartbeat")

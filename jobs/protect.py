@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from geo.tiling.lattice import same_region
 from geo.tiling.tiling import Tiling
 from jobs import runs
 from jobs.errors import UserError
 from jobs.preflight import java_program, require_jars, require_topics
+from jobs.tiling.program import read_tiling
 from streaming.earlier import EarlierSpends
 from streaming.publisher import Publisher
 from streaming.runs import Run, fingerprint
 from streaming.secret import SecretError, load_secret, secret_check
 from streaming.settings import Product, Settings, SettingsError, load_settings
-from streaming.tiling_file import TilingFileError, load_tiling
 
 if TYPE_CHECKING:
     from streaming.flink.graph import DensityInput, StreamJob
@@ -134,12 +135,8 @@ def _read_tiling(settings: Settings) -> Tiling:
     if settings.density is None:
         raise UserError("Density needs a section [density] in the settings: name a tiling there, made by `wayveil tiling build`.")
     path = Path(settings.density.tiling)
-    try:
-        tiling, _ = load_tiling(path)
-    except TilingFileError as error:
-        raise UserError(f"{error}.") from error
-    ours, theirs = settings.region, tiling.plane.region
-    if (ours.south, ours.west, ours.north, ours.east) != (theirs.south, theirs.west, theirs.north, theirs.east):
+    tiling, _ = read_tiling(path)
+    if not same_region(settings.region.region(), tiling.plane.region):
         raise UserError(
             f"The tiling {path} was built for another region than the settings name: build one with `wayveil tiling build --settings`."
         )
@@ -149,7 +146,7 @@ def _read_tiling(settings: Settings) -> Tiling:
 def _without_roads(tiling: Tiling) -> Tiling:
     """Leave out what only range answers need, so that it does not travel to the workers."""
     start = np.zeros(len(tiling.tree.leaves) + 1, np.int64)
-    return replace(tiling, cell_xy=np.zeros((0, 2), np.int64), cell_weight=np.zeros(0), cell_start=start)
+    return replace(tiling, cell_xy=np.zeros((0, 2), np.int64), cell_weight=np.zeros(0), cell_start=start, off_road=1.0)
 
 
 def _check_publisher(settings: Settings, secret: bytes, density: "DensityInput") -> None:

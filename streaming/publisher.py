@@ -129,7 +129,13 @@ class Publisher:
         factor = error_factor(self.mechanism(self._usual())[1], self._tiles(density).tiles)
         self.tiles = self._tiles(density, factor)
         self._context = orjson.dumps(
-            [self.version, self.schedule.name, self.schedule.limit, self.schedule.window_ticks, density.model_dump(mode="json", exclude={"tiling"})],
+            [
+                self.version,
+                self.schedule.name,
+                self.schedule.limit,
+                self.schedule.window_ticks,
+                density.model_dump(mode="json", exclude={"tiling"}),
+            ],
             option=orjson.OPT_SORT_KEYS,
         )
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geo.plane import Plane
+from geo.plane import Plane, Region
 
-__all__ = ["MAX_CELL_M", "Lattice"]
+__all__ = ["MAX_CELL_M", "Lattice", "same_region"]
 
 MAX_CELL_M = 100_000
 _E7 = 10_000_000
@@ -89,3 +89,8 @@ class Lattice:
             x0, y0, x1, y1 in metres.
         """
         return (np.asarray(box, np.int64) * self.cell_mm + np.tile(self.origin_mm, 2)) / _MM
+
+
+def same_region(one: Region, other: Region) -> bool:
+    """Tell whether two regions cover the same ground, and so have the same plane and lattices; names are of no account."""
+    return (one.south, one.west, one.north, one.east) == (other.south, other.west, other.north, other.east)

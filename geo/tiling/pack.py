@@ -7,15 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from geo.privacy.tree_counts import Neighbours
 from geo.tree import Tree
 
 __all__ = ["MAX_LEAVES", "Packing", "merge_cells", "pack", "shape_for"]
 
 MAX_LEAVES = 100_000
-USERS_EPSILON_PER_LEAF = 10.0
-"""Expected users times ε for each leaf, where noise and lost detail balance (Qardaji, Yang, Li, ICDE 2013)."""
-MAX_LEAVES_OF_LEVELS = (16, 4_096)
+USERS_EPSILON_PER_LEAF = 8.0
+"""Expected users times ε for each leaf, where noise and lost detail balance; the form is that of Qardaji, Yang, Li, ICDE 2013."""
+MAX_LEAVES_OF_LEVELS = (16, 500)
 """Most leaves of a tree with one level, and with two levels, below the root."""
+
+_PATHS: dict[Neighbours, int] = {"add-remove": 1, "replace-one": 2}
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -39,10 +42,11 @@ class Packing:
     box: Ints
 
 
-def shape_for(expected_users: float, epsilon: float) -> tuple[int, ...]:
+def shape_for(expected_users: float, epsilon: float, neighbours: Neighbours = "replace-one") -> tuple[int, ...]:
     """Choose the fan-outs of a tree from public numbers alone.
 
-    leaves = expected_users · ε / 10, from 1 to `MAX_LEAVES`, over one to three levels of equal fan-out.
+    leaves = expected_users · ε / (8 · paths), from 1 to `MAX_LEAVES`, over one to three levels of equal fan-out; paths is how many
+    root–leaf paths a change touches, and so by how much the noise grows: 1 for add-remove, 2 for replace-one.
 
     Parameters
     ----------
@@ -50,6 +54,8 @@ def shape_for(expected_users: float, epsilon: float) -> tuple[int, ...]:
         Users expected per tick, above zero; a public figure (fleet size, subscribers), never counted from the stream itself.
     epsilon : float
         ε of one published tree, above zero.
+    neighbours : "replace-one" or "add-remove"
+        What ε protects.
 
     Returns
     -------
@@ -59,12 +65,14 @@ def shape_for(expected_users: float, epsilon: float) -> tuple[int, ...]:
     Raises
     ------
     ValueError
-        If a number is not finite and above zero.
+        If a number is not finite and above zero, or `neighbours` is another word.
     """
+    if neighbours not in _PATHS:
+        raise ValueError("`neighbours` should be replace-one or add-remove.")
     for name, value in (("expected_users", expected_users), ("epsilon", epsilon)):
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"`{name}` should be a finite number above zero.")
-    leaves = round(min(max(expected_users * epsilon / USERS_EPSILON_PER_LEAF, 1.0), MAX_LEAVES))
+    leaves = round(min(max(expected_users * epsilon / (USERS_EPSILON_PER_LEAF * _PATHS[neighbours]), 1.0), MAX_LEAVES))
     depth = 1 + sum(leaves > most for most in MAX_LEAVES_OF_LEVELS)
     fanouts: list[int] = []
     for left in range(depth, 0, -1):

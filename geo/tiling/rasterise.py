@@ -8,10 +8,10 @@ import shapely
 from numpy.typing import NDArray
 
 from geo.tiling.lattice import Lattice
-from geo.tiling.ranges import share_of_boxes
-from geo.tiling.shapes import EDGE_DEG, on_plane
+from geo.tiling.pack import merge_cells
+from geo.tiling.shapes import EDGE_DEG, on_plane, share_of_boxes
 
-__all__ = ["MAX_CELLS_OF_AREA", "areas_to_cells", "points_to_cells", "segments_to_cells"]
+__all__ = ["MAX_CELLS_OF_AREA", "areas_to_cells", "points_to_cells", "segments_to_cells", "spread_around"]
 
 MAX_CELLS_OF_AREA = 4_000_000
 CHUNK = 200_000
@@ -90,6 +90,42 @@ def areas_to_cells(lattice: Lattice, polygons: list[Any]) -> Iterator[tuple[Ints
         xy = np.stack([axis.ravel() for axis in np.meshgrid(*map(np.arange, low, high), indexing="ij")], axis=1)
         share = share_of_boxes(shape, lattice.corners_m(np.concatenate([xy, xy + 1], axis=1)))
         yield xy[share > 0], share[share > 0]
+
+
+def spread_around(cell_xy: Ints, metres: Floats, shape: tuple[int, int], reach: int) -> tuple[Ints, Floats]:
+    """Spread each cell's metres evenly over the square of cells around it: positions are no better than a few metres.
+
+    Parameters
+    ----------
+    cell_xy : ndarray of int64 with shape (m, 2)
+        Cells inside the lattice.
+    metres : ndarray of float64 with shape (m,)
+    shape : tuple of int
+        nx, ny; what would fall outside stays at the edge.
+    reach : int
+        Cells in either direction, at least 0.
+
+    Returns
+    -------
+    cell_xy : ndarray of int64 with shape (k, 2)
+        Each cell once.
+    metres : ndarray of float64 with shape (k,)
+        In sum as before.
+
+    Raises
+    ------
+    ValueError
+        If an argument does not fit.
+    """
+    if reach < 0:
+        raise ValueError("`reach` should be at least 0.")
+    cells, held = merge_cells(cell_xy, metres, shape)
+    steps = np.arange(-reach, reach + 1)
+    for axis in (0, 1) if reach else ():
+        moved = np.repeat(cells, len(steps), axis=0)
+        moved[:, axis] = np.clip(moved[:, axis] + np.tile(steps, len(cells)), 0, shape[axis] - 1)
+        cells, held = merge_cells(moved, np.repeat(held / len(steps), len(steps)), shape)
+    return cells, held
 
 
 def _clipped(lattice: Lattice, start: Floats, end: Floats) -> tuple[Floats, Floats, Bools]:

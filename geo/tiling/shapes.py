@@ -11,7 +11,7 @@ from shapely.affinity import translate
 from geo.plane import Plane
 from geo.tiling.lattice import Lattice
 
-__all__ = ["check_polygon", "on_ground", "on_plane", "wkb_on_ground"]
+__all__ = ["check_polygon", "on_ground", "on_plane", "overlap", "region_on_plane", "share_of_boxes", "wkb_on_ground"]
 
 MAX_WIDTH_DEG = 180.0
 EDGE_DEG = 0.02
@@ -85,6 +85,45 @@ def on_plane(plane: Plane, polygon: Any) -> Any:
     # Rounding to millimetres can make a sliver touch itself.
     whole = shapely.union_all([part if part.is_valid else shapely.make_valid(part) for part in projected])
     return shapely.MultiPolygon(_areas(whole))
+
+
+def region_on_plane(plane: Plane) -> Any:
+    """Return the image of the whole region, a shapely.MultiPolygon in metres of the plane."""
+    region = plane.region
+    west = region.west if region.west + region.width <= _TURN else region.west - _TURN
+    lines = west + region.width * np.array([0.0, 0.5, 1.0])
+    halves = [on_plane(plane, shapely.box(*side)) for side in zip(lines, [region.south] * 2, lines[1:], [region.north] * 2, strict=False)]
+    return shapely.MultiPolygon(_areas(shapely.union_all(halves)))
+
+
+def overlap(one: Any, other: Any) -> Any:
+    """Return the area that two polygons share, a shapely.MultiPolygon; empty where they only touch."""
+    return shapely.MultiPolygon(_areas(shapely.intersection(one, other)))
+
+
+def share_of_boxes(polygon: Any, corners: NDArray[np.float64], near: Any = None) -> NDArray[np.float64]:
+    """Return the share of each box's area that lies inside a polygon.
+
+    Parameters
+    ----------
+    polygon : shapely.Polygon or shapely.MultiPolygon
+        Valid.
+    corners : ndarray of float64 with shape (n, 4)
+        x0, y0, x1, y1.
+    near : ndarray of shapely.Geometry with shape (n,), optional
+        What of the polygon lies around each box, to save time where the polygon is long.
+
+    Returns
+    -------
+    ndarray of float64 with shape (n,)
+        From 0 to 1.
+    """
+    boxes = shapely.box(*corners.T)
+    share: NDArray[np.float64] = shapely.contains(polygon, boxes).astype(np.float64)
+    cut = np.flatnonzero(shapely.intersects(polygon, boxes) & (share == 0))
+    shared = shapely.intersection(polygon if near is None else near[cut], boxes[cut])
+    share[cut] = np.minimum(shapely.area(shared) / shapely.area(boxes[cut]), 1.0)
+    return share
 
 
 def on_ground(lattice: Lattice, box: NDArray[np.int64]) -> NDArray[np.object_]:

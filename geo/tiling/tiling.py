@@ -13,10 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from geo.plane import Plane
 from geo.tiling.lattice import Lattice
 from geo.tiling.locate import Locator
-from geo.tiling.pack import merge_cells, pack
+from geo.tiling.pack import pack
+from geo.tiling.rasterise import spread_around
 from geo.tree import Tree
 
-__all__ = ["Tiling", "tile"]
+__all__ = ["OFF_ROAD", "REACH_CELLS", "Tiling", "tile"]
+
+OFF_ROAD = 0.05
+"""Share of all weight that lies evenly on the region: roads that the map lacks, yards, car parks."""
+REACH_CELLS = 1
+"""How far roads are spread, for positions that are not exact."""
 
 UNIFORM_LINES = 512
 """Lines along the longer side of the coarse lattice that stands for a uniform spread."""
@@ -44,16 +50,18 @@ class Tiling:
     box : ndarray of int64 with shape (n, 4)
         x0, y0, x1, y1 of each node in cells, half open; 0, 0, 0, 0 for "elsewhere".
     cell_xy : ndarray of int64 with shape (m, 2)
-        The cells that hold roads, leaf by leaf, within a leaf by (x, y).
+        The cells that hold roads, or lie beside them, leaf by leaf, within a leaf by (x, y).
     cell_weight : ndarray of float64 with shape (m,)
         Metres of road in each, above zero.
     cell_start : ndarray of int64 with shape (leaves + 1,)
         The cells of leaf number k are those from ``cell_start[k]`` to ``cell_start[k + 1]``.
+    off_road : float
+        Share of all weight that lies evenly on the region, whatever the roads: from 0 to less than 1, or 1 if there are none.
 
     Raises
     ------
     ValueError
-        If the boxes do not tile the lattice, children do not tile their parent, or a cell is not in its leaf.
+        If the boxes do not tile the lattice, children do not tile their parent, a cell is not in its leaf, or a number is out of range.
     """
 
     plane: Plane
@@ -63,6 +71,7 @@ class Tiling:
     cell_xy: Ints
     cell_weight: Floats
     cell_start: Ints
+    off_road: float
 
     def __post_init__(self) -> None:
         """Check the parts against each other, and lock the arrays."""
@@ -78,6 +87,8 @@ class Tiling:
             raise ValueError("`cell_start` should ascend from 0 to the number of cells.")
         if not (np.isfinite(self.cell_weight).all() and (self.cell_weight > 0).all()):
             raise ValueError("`cell_weight` should be finite and above zero.")
+        if not (0 <= self.off_road < 1 if m else self.off_road == 1):
+            raise ValueError("`off_road` should be from 0 to less than 1, and 1 for a tiling without roads.")
         if (self.leaf_of_cells(self.cell_xy) != self.cell_leaf).any():
             raise ValueError("Every road cell should lie in the box of its leaf.")
         for array in (self.box, self.cell_xy, self.cell_weight, self.cell_start):
@@ -85,7 +96,8 @@ class Tiling:
 
     def __reduce__(self) -> tuple[Callable[..., "Tiling"], tuple[Any, ...]]:
         """Pickle without what is derived."""
-        return _rebuilt, (self.plane, self.cell_m, self.tree.parent, self.box, self.cell_xy, self.cell_weight, self.cell_start)
+        arrays = (self.box, self.cell_xy, self.cell_weight, self.cell_start)
+        return _rebuilt, (self.plane, self.cell_m, self.tree.parent, *arrays, self.off_road)
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -115,11 +127,12 @@ class Tiling:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all content, in hexadecimal digits: region, cell size, tree, boxes, and road cells with their weights."""
+        """SHA-256 of all content, in hexadecimal digits: region, cell size, tree, boxes, and all weights."""
         region = self.plane.region
         head = {
             "region": [region.name, *(float(value) for value in (region.south, region.west, region.north, region.east))],
             "cell_m": int(self.cell_m),
+            "off_road": float(self.off_road),
             "nodes": len(self.tree),
             "cells": len(self.cell_weight),
         }
@@ -199,8 +212,18 @@ class Tiling:
             raise ValueError("The boxes of siblings should tile the box of their parent.")
 
 
-def tile(plane: Plane, cell_m: int, fanouts: Sequence[int], cell_xy: ArrayLike = (), weight: ArrayLike = ()) -> Tiling:
+def tile(
+    plane: Plane,
+    cell_m: int,
+    fanouts: Sequence[int],
+    cell_xy: ArrayLike = (),
+    weight: ArrayLike = (),
+    reach: int = REACH_CELLS,
+    off_road: float = OFF_ROAD,
+) -> Tiling:
     """Make a tiling of a region from its road cells.
+
+    The tiles share the weight evenly, which is where users are expected: on the roads, near them (`reach`), and anywhere (`off_road`).
 
     Parameters
     ----------
@@ -213,7 +236,11 @@ def tile(plane: Plane, cell_m: int, fanouts: Sequence[int], cell_xy: ArrayLike =
     cell_xy : array_like of int with shape (m, 2)
         Cells with roads; a cell may come more than once. None at all: the tiles share the region's area evenly.
     weight : array_like of float with shape (m,)
-        Metres of road in each, not negative, rounded to millimetres; cells without any are left out.
+        Metres of road in each, not negative.
+    reach : int, default 1
+        Each cell's metres are spread over the (2 · `reach` + 1)² cells around it, and then rounded to millimetres.
+    off_road : float, default 0.05
+        Share of all weight that lies evenly on the region, from 0 to less than 1.
 
     Returns
     -------
@@ -224,31 +251,37 @@ def tile(plane: Plane, cell_m: int, fanouts: Sequence[int], cell_xy: ArrayLike =
     ValueError
         If an argument does not fit, or no cell has weight.
     """
+    if not 0 <= off_road < 1:
+        raise ValueError("`off_road` should be from 0 to less than 1.")
     lattice = Lattice(plane, cell_m)
-    uniform = not len(np.asarray(cell_xy))
-    cells, metres = _evenly(lattice) if uniform else merge_cells(cell_xy, np.round(np.asarray(weight, np.float64), 3), lattice.shape)
-    packing = pack(cells, metres, lattice.shape, fanouts)
-    leaves = len(packing.tree.leaves)
-    nothing = np.zeros((0, 2), np.int64), np.zeros(0), np.zeros(leaves + 1, np.int64)
-    tiling = Tiling(plane, lattice.cell_m, packing.tree, packing.box, *nothing)
-    if uniform:
-        return tiling
-    leaf = tiling.leaf_of_cells(cells)
+    anywhere = _evenly(lattice)
+    if not len(np.asarray(cell_xy)):
+        packing = pack(anywhere, np.ones(len(anywhere)), lattice.shape, fanouts)
+        start = np.zeros(len(packing.tree.leaves) + 1, np.int64)
+        return Tiling(plane, lattice.cell_m, packing.tree, packing.box, np.zeros((0, 2), np.int64), np.zeros(0), start, 1.0)
+    cells, metres = spread_around(np.asarray(cell_xy), np.asarray(weight, np.float64), lattice.shape, reach)
+    metres = np.round(metres, 3)
+    cells, metres = cells[metres > 0], metres[metres > 0]
+    even = np.full(len(anywhere), off_road / (1 - off_road) * metres.sum() / len(anywhere))
+    packing = pack(np.concatenate([cells, anywhere]), np.concatenate([metres, even]), lattice.shape, fanouts)
+    boxes = packing.box[packing.tree.leaves]
+    # A locator's boxes are closed above: cell (x, y) ends at (x + 1, y + 1).
+    leaf = Locator.of(boxes, *lattice.shape).find(*(cells.T + 1))
     order = np.argsort(leaf, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(leaf, minlength=leaves))])
-    return Tiling(plane, lattice.cell_m, packing.tree, packing.box, cells[order], metres[order], start)
+    start = np.concatenate([[0], np.cumsum(np.bincount(leaf, minlength=len(boxes)))])
+    return Tiling(plane, lattice.cell_m, packing.tree, packing.box, cells[order], metres[order], start, float(off_road))
 
 
-def _evenly(lattice: Lattice) -> tuple[Ints, Floats]:
-    """Return cells on a coarse lattice inside the region, all of the same weight."""
+def _evenly(lattice: Lattice) -> Ints:
+    """Return the cells of a coarse lattice inside the region, which stand for a uniform spread."""
     step = -(-max(lattice.shape) // UNIFORM_LINES)
     x, y = (np.arange((side % step or step) // 2, side, step) for side in lattice.shape)
     xy = np.stack([axis.ravel() for axis in np.meshgrid(x, y, indexing="ij")], axis=1)
     degrees = lattice.plane.to_degrees(xy * lattice.cell_mm + lattice.cell_mm // 2 + lattice.origin_mm)
     inside = lattice.contains_degrees(*np.rint(degrees.T * 1e7).astype(np.int64))
-    kept = xy[inside] if inside.any() else xy
-    return kept, np.ones(len(kept))
+    kept: Ints = xy[inside] if inside.any() else xy
+    return kept
 
 
-def _rebuilt(plane: Plane, cell_m: int, parent: Ints, *arrays: Any) -> Tiling:
-    return Tiling(plane, cell_m, Tree(parent), *arrays)
+def _rebuilt(plane: Plane, cell_m: int, parent: Ints, *rest: Any) -> Tiling:
+    return Tiling(plane, cell_m, Tree(parent), *rest)

@@ -16,10 +16,14 @@ LEAST = 1e-12
 def range_workload(tree: Tree, box: NDArray[np.int64], shape: tuple[int, int]) -> list[float]:
     """Return how many nodes of each level answer a random range, from the public boxes alone.
 
-    A range is a square whose area is log-uniform in `PARTS` of the lattice and whose place is uniform inside it. It uses the inner nodes
-    that it contains and whose parent it does not contain, and the leaves that it meets and whose parent it does not contain. On an axis
-    of length X, a range of side s that begins at t, uniform from 0 to X - s, contains [a, b] if b - s <= t <= a, and meets it if
-    a - s < t < b; both axes are independent. The root is never used: measuring it costs the other levels more than it gives.
+    A range is a square whose area is log-uniform in `PARTS` of the lattice and whose place is uniform inside it; on an axis shorter than
+    its side it covers the whole lattice. It uses the inner nodes that it contains and whose parent it does not contain, and the leaves
+    that it meets and whose parent it does not contain. On an axis of length X, a range of side s that begins at t, uniform from 0 to
+    X - s, contains [a, b] if b - s <= t <= a, and meets it if a - s < t < b; both axes are independent. The root is never used: measuring
+    it costs the other levels more than it gives.
+
+    The deepest level always is: no range contains the root, since the largest is a third of the longer side, so some range meets a leaf
+    whose parent it does not contain. A tree of one tile and "elsewhere" has the workload [0, 1].
 
     Parameters
     ----------
@@ -38,8 +42,9 @@ def range_workload(tree: Tree, box: NDArray[np.int64], shape: tuple[int, int]) -
     contained, met = np.ones((SIDES, len(tree))), np.ones((SIDES, len(tree)))
     for axis, length in enumerate(shape):
         low, high, room = box[:, axis], box[:, axis + 2], np.maximum(length - side, LEAST)
-        contained *= np.maximum(np.minimum(low, room) - np.maximum(high - side, 0), 0) / room
-        met *= np.maximum(np.minimum(high, room) - np.maximum(low - side, 0), 0) / room
+        covered = side >= length
+        contained *= np.where(covered, 1.0, np.maximum(np.minimum(low, room) - np.maximum(high - side, 0), 0) / room)
+        met *= np.where(covered, 1.0, np.maximum(np.minimum(high, room) - np.maximum(low - side, 0), 0) / room)
     inside = contained.mean(axis=0)
     used = np.where(tree.children == 0, met.mean(axis=0), inside)
     used[1:] -= inside[tree.parent[1:]]

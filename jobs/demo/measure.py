@@ -19,7 +19,7 @@ from jobs.errors import UserError
 from streaming.decode import user_id
 from streaming.pseudonyms import Pseudonyms
 from streaming.release import OUTCOMES, STATUSES
-from streaming.settings import Settings, TickSettings
+from streaming.settings import PRODUCTS, Settings, TickSettings
 
 __all__ = ["Comparison", "Counts", "compare", "count"]
 
@@ -35,8 +35,8 @@ class Counts:
     ----------
     records : int
         Input records that the job accounted for.
-    outcomes : mapping of str to int
-        How many had each of `OUTCOMES`.
+    outcomes : mapping of str to mapping of str to int
+        For each product, how many had each of `OUTCOMES`.
     reasons : mapping of str to int
         Why records were rejected.
     rows : mapping of str to int
@@ -44,7 +44,7 @@ class Counts:
     """
 
     records: int
-    outcomes: Mapping[str, int]
+    outcomes: Mapping[str, Mapping[str, int]]
     reasons: Mapping[str, int]
     rows: Mapping[str, int]
 
@@ -98,27 +98,29 @@ def count(
     UserError
         If a record has no outcome or more than one, or if the public ledger and the rows of `traces` differ.
     """
-    total: Counter[str] = Counter()
+    totals: dict[str, Counter[str]] = {product: Counter() for product in PRODUCTS}
     reasons: Counter[str] = Counter()
     for row in balance:
-        total.update({name: row[name] for name in ("records", "unclosed", *OUTCOMES)})
-        reasons.update(row["reasons"])
+        totals[row["product"]].update({name: row[name] for name in ("records", "unclosed", *OUTCOMES)})
+        if row["product"] == "traces":
+            reasons.update(row["reasons"])
     ledger: Counter[str] = Counter()
     for row in releases:
         ledger.update({name: row[name] for name in STATUSES})
     rows = Counter(str(row["status"]) for row in traces)
 
-    outcomes = {name: total[name] for name in OUTCOMES}
-    if not sent == total["records"] == sum(outcomes.values()):
-        raise UserError(
-            f"The counts do not add up ({sent} records sent, {total['records']} accounted for, {sum(outcomes.values())} outcomes): "
-            "please report this as a bug."
-        )
-    if total["unclosed"]:
-        raise UserError(f"The run ended with {total['unclosed']} records in open ticks: please report this as a bug.")
+    outcomes = {product: {name: total[name] for name in OUTCOMES} for product, total in totals.items()}
+    for product, total in totals.items():
+        if not sent == total["records"] == sum(outcomes[product].values()):
+            raise UserError(
+                f"The counts of {product} do not add up ({sent} records sent, {total['records']} accounted for, "
+                f"{sum(outcomes[product].values())} outcomes): please report this as a bug."
+            )
+        if total["unclosed"]:
+            raise UserError(f"The run ended with {total['unclosed']} records in open ticks: please report this as a bug.")
     if any(rows[name] != ledger[name] for name in STATUSES):
         raise UserError("The rows of `traces` differ from the totals in `releases`: please report this as a bug.")
-    return Counts(total["records"], outcomes, dict(reasons), {name: rows[name] for name in STATUSES})
+    return Counts(sent, outcomes, dict(reasons), {name: rows[name] for name in STATUSES})
 
 
 def compare(sample: Sample, traces: Iterable[Mapping[str, Any]], settings: Settings, secret: bytes) -> Comparison:

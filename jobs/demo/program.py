@@ -16,16 +16,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from geo.plane import Plane
+from geo.tiling.tiling import Tiling
 from jobs.broker import Broker
+from jobs.demo.density import compare_density, show_density, write_density_picture
 from jobs.demo.measure import compare, count
 from jobs.demo.pictures import write_map, write_picture
-from jobs.demo.sample import read_sample, records
+from jobs.demo.sample import ROADS, read_sample, records
 from jobs.demo.tables import show_counts, show_displacement
 from jobs.errors import UserError
-from jobs.kafka import Record, create_topics, documents, heartbeat, product_topics, send_all
+from jobs.kafka import Record, create_topics, documents, heartbeat, product_topics, read_committed, send_all
 from jobs.preflight import java_program, require_jars
 from jobs.protect import Options, read_secret, read_settings, run_job
-from streaming.settings import Settings
+from jobs.tiling.program import Plan, build_tiling
+from streaming.settings import PRODUCTS, Settings
 from streaming.shard import tick_grid
 
 __all__ = ["run_demo"]
@@ -33,6 +36,7 @@ __all__ = ["run_demo"]
 PACKAGES = ("bokeh", "gpxpy", "matplotlib")
 MARK = "made-by-wayveil-demo"
 PARTITIONS = 2
+USERS_A_TICK, CELL_M = 100, 25
 SECRET_BYTES = 32
 OWNER_ONLY = 0o600
 
@@ -53,6 +57,12 @@ silent_ticks = 5          # who is silent for 5 minutes is no longer reported as
 
 [privacy]                 # each release: ln 4 within 200 m, the default
 releases_per_window = 10  # 10 releases a day instead of 120, so that the demo shows a budget that runs out
+
+[density]                 # users in each of the public tiles: one tree in ten minutes, which may spend all they have
+tiling = {tiling}
+epsilon = 4.0             # large, since the demo has few users
+window_ticks = 10
+schedule = "sample"
 
 [secret]
 file = {secret}
@@ -101,11 +111,14 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
         )
         create_topics(bootstrap, product_topics(settings, PARTITIONS, replay=True))
         sent = _feed(console, settings, records(sample, settings.source[0].topic, PARTITIONS))
-        with _step(console, "run the job: wayveil run traces --bounded"):
-            run_job(settings, ["traces"], Options(bounded=True))
+        with _step(console, "cut the region into public tiles along Helsinki's roads"):
+            tiling = _build_tiling(settings)
+        with _step(console, "run the job: wayveil run all --bounded"):
+            run_job(settings, PRODUCTS, Options(bounded=True))
         with _step(console, "read what it published"):
             names = settings.topics
             traces, releases, balance = (list(documents(bootstrap, topic)) for topic in (names.traces, names.releases, names.balance))
+            density = [value for *_, value in read_committed(bootstrap, names.density) if value is not None]
     finally:
         if broker.status().running:
             with _step(console, "stop the broker"):
@@ -113,12 +126,15 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
 
     counts = count(sent, balance, releases, traces)
     comparison = compare(sample, traces, settings, read_secret(settings))
-    written = {"picture": folder / "traces.png", "map": folder / "map.html", "settings": path}
+    counted = compare_density(sample, density, tiling, tick_grid(settings).length_ms)
+    written = {"traces": folder / "traces.png", "density": folder / "density.png", "map": folder / "map.html", "settings": path}
     with _step(console, "draw the pictures"):
-        write_picture(written["picture"], sample, comparison)
+        write_picture(written["traces"], sample, comparison)
+        write_density_picture(written["density"], sample, counted)
         write_map(written["map"], sample, comparison)
     show_counts(console, counts)
     show_displacement(console, comparison)
+    show_density(console, counted)
     _show_ways_on(console, folder, settings, written)
 
 
@@ -155,10 +171,23 @@ def _write_settings(folder: Path, bootstrap: str) -> Path:
     secret.touch(OWNER_ONLY)
     secret.write_text(os.urandom(SECRET_BYTES).hex())
     path.write_text(
-        SETTINGS.format(bootstrap=quoted(bootstrap), secret=quoted(str(secret)), checkpoints=quoted(str(home / "checkpoints"))),
+        SETTINGS.format(
+            bootstrap=quoted(bootstrap),
+            secret=quoted(str(secret)),
+            tiling=quoted(str(home / "tiling.parquet")),
+            checkpoints=quoted(str(home / "checkpoints")),
+        ),
         encoding="utf-8",
     )
     return path
+
+
+def _build_tiling(settings: Settings) -> Tiling:
+    """Build the public tree with the command's own program, for the users that the demo is known to have at a time."""
+    density = settings.density
+    assert density is not None
+    plan = Plan(settings.region.region(), (ROADS,), USERS_A_TICK, density.epsilon, CELL_M, Path(density.tiling), density.neighbours)
+    return build_tiling(plan, lambda line: None)
 
 
 def _feed(console: Console, settings: Settings, feed: list[Record]) -> int:
@@ -188,9 +217,10 @@ def _show_ways_on(console: Console, folder: Path, settings: Settings, written: d
             wayveil, "broker", "start", "--data", data, "--port", bootstrap.rpartition(":")[2]
         ),
         "look at what services may read": command(wayveil, "topics", "read", "traces", "--limit", "5", "--settings", written["settings"]),
+        "look at the tiles": command(wayveil, "tiling", "show", folder / "tiling.parquet"),
         "add all releases up again, with the secret": command(wayveil, "audit-ledger", "--settings", written["settings"]),
         "run the job again: an identical run repeats its rows and spends nothing": command(
-            wayveil, "run", "traces", "--bounded", "--settings", written["settings"]
+            wayveil, "run", "all", "--bounded", "--settings", written["settings"]
         ),
         "stop the broker": command(wayveil, "broker", "stop", "--data", data),
     }

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jobs.kafka import Record
 
-__all__ = ["CAR", "PLANTED", "START_MS", "TRACK", "Sample", "read_sample", "records"]
+__all__ = ["CAR", "PLANTED", "ROADS", "START_MS", "TRACK", "Sample", "read_sample", "records"]
 
 START_MS = 1_736_150_400_000
 """Public start of all tracks: 2025-01-06 08:00 UTC, the beginning of a tick."""
@@ -23,6 +23,9 @@ CAR, TRACK = "car-", "gpx-"
 """How the users' names begin: simulated cars in Helsinki, and recorded tracks at Lake Cerknica."""
 
 DATA = Path(__file__).with_name("data")
+ROADS = DATA / "helsinki-roads.json.gz"
+"""The public roads of Helsinki that density is counted on."""
+
 LOG_DELAY_MS = 2_000
 LATE_BY_MS = 180_000
 LEAP_DEG, LEAP_MS = 0.05, 500

@@ -8,16 +8,17 @@ from rich.table import Table
 
 from jobs.demo.measure import Comparison, Counts
 from streaming.release import OUTCOMES, STATUSES
+from streaming.settings import PRODUCTS
 
 __all__ = ["show_counts", "show_displacement"]
 
 OUTCOME_TEXT = {
-    "used": "part of a released mean",
-    "merged": "valid, but beyond the window's limit or too fast",
+    "used": "part of a released mean, or counted in a published tree",
+    "merged": "valid and not used: too many or too fast; in density, all fixes of a user's minute but the first",
     "duplicate": "same user and time once more",
     "late": "its tick had closed",
     "rejected": "",
-    "withheld": "of a user whose budget is spent",
+    "withheld": "of a user, or of a minute, that has no budget left",
     "control": "heartbeats",
 }
 STATUS_TEXT = {
@@ -40,13 +41,14 @@ def show_counts(console: Console, counts: Counts) -> None:
     """
     table = Table(title="What became of the input", title_justify="left")
     table.add_column("outcome")
-    table.add_column("records", justify="right")
+    for product in PRODUCTS:
+        table.add_column(product, justify="right")
     table.add_column("")
     reasons = ", ".join(f"{reason} {number}" for reason, number in sorted(counts.reasons.items()))
     for name in OUTCOMES:
-        table.add_row(name, f"{counts.outcomes[name]:,}", OUTCOME_TEXT[name] or reasons)
+        table.add_row(name, *(f"{counts.outcomes[product][name]:,}" for product in PRODUCTS), OUTCOME_TEXT[name] or reasons)
     table.add_section()
-    table.add_row("in", f"{counts.records:,}", "= the sum of the above = records sent", style="bold")
+    table.add_row("in", *[f"{counts.records:,}"] * len(PRODUCTS), "= the sum of the above = records sent", style="bold")
     console.print(table)
 
     table = Table(title="What was published: rows of `traces`, one a user and minute", title_justify="left")

@@ -1,7 +1,7 @@
 """The commands `wayveil tiling build` and `wayveil tiling show`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,21 +28,29 @@ def tiling_build(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the region given by --region.")] = "region",
     cell_m: Annotated[int, typer.Option("--cell-m", min=1, help="Side of a road cell in metres.")] = 25,
+    neighbours: Annotated[
+        Literal["replace-one", "add-remove"] | None,
+        typer.Option(help="What ε protects; by default the settings' density.neighbours, or else replace-one."),
+    ] = None,
+    reach: Annotated[int, typer.Option(min=0, help="Cells by which roads are spread, for positions that are not exact.")] = 1,
+    off_road: Annotated[float, typer.Option(help="Share of users expected anywhere, whatever the roads: from 0 to less than 1.")] = 0.05,
     out: Annotated[Path, typer.Option(help="File to write (GeoParquet, opens in QGIS).")] = DEFAULT_OUT,
 ) -> None:
     """Cut a region into public tiles that share its roads evenly, and save them."""
     from geo.plane import Region
-    from jobs.tiling.program import Plan, build_tiling
     from jobs.protect import read_settings
+    from jobs.tiling.program import Plan, build_tiling
 
     if (settings is None) == (region is None):
         raise UserError("The region should come from exactly one of --settings and --region.")
     try:
-        area = read_settings(settings).region.region() if settings else Region(name, *region) if region else None
+        read = read_settings(settings) if settings else None
+        area = read.region.region() if read else Region(name, *region) if region else None
     except ValueError as error:
         raise UserError(str(error)) from error
     assert area is not None
-    build_tiling(Plan(area, tuple(inputs or ()), users, epsilon, cell_m, out), typer.echo)
+    protects = neighbours or (read.density.neighbours if read and read.density else "replace-one")
+    build_tiling(Plan(area, tuple(inputs or ()), users, epsilon, cell_m, out, protects, reach, off_road), typer.echo)
     typer.echo(f"  written to {out}")
 
 

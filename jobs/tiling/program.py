@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from geo.plane import Plane, Region
+from geo.privacy.tree_counts import Neighbours
 from geo.tiling.lattice import Lattice
 from geo.tiling.pack import shape_for
-from geo.tiling.tiling import Tiling, tile
+from geo.tiling.tiling import OFF_ROAD, REACH_CELLS, Tiling, tile
 from jobs.errors import UserError
 from jobs.tiling.places import road_cells
 from jobs.tiling.readers import read_places
@@ -38,6 +39,12 @@ class Plan:
         Side of a lattice cell in metres.
     out : Path
         File to write.
+    neighbours : "replace-one" or "add-remove"
+        What that ε protects.
+    reach : int
+        Cells by which roads are spread, for positions that are not exact.
+    off_road : float
+        Share of all weight that lies evenly on the region, whatever the roads.
     """
 
     region: Region
@@ -46,6 +53,9 @@ class Plan:
     epsilon: float
     cell_m: int
     out: Path
+    neighbours: Neighbours = "replace-one"
+    reach: int = REACH_CELLS
+    off_road: float = OFF_ROAD
 
 
 def build_tiling(plan: Plan, say: Callable[[str], None]) -> Tiling:
@@ -64,7 +74,7 @@ def build_tiling(plan: Plan, say: Callable[[str], None]) -> Tiling:
     """
     try:
         lattice = Lattice(Plane(plan.region), plan.cell_m)
-        fanouts = shape_for(plan.expected_users, plan.epsilon)
+        fanouts = shape_for(plan.expected_users, plan.epsilon, plan.neighbours)
     except ValueError as error:
         raise UserError(str(error)) from error
     cells, metres = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
@@ -77,8 +87,17 @@ def build_tiling(plan: Plan, say: Callable[[str], None]) -> Tiling:
         cells.append(found.cell_xy)
         metres.append(found.road_m)
         sources[places.source] = licences[places.licence] = None
-    tiling = tile(lattice.plane, plan.cell_m, fanouts, np.concatenate(cells), np.concatenate(metres))
-    origin = Origin("; ".join(sources) or NO_SOURCE, "; ".join(licences) or NO_LICENCE, float(plan.expected_users), float(plan.epsilon))
+    try:
+        tiling = tile(lattice.plane, plan.cell_m, fanouts, np.concatenate(cells), np.concatenate(metres), plan.reach, plan.off_road)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    origin = Origin(
+        "; ".join(sources) or NO_SOURCE,
+        "; ".join(licences) or NO_LICENCE,
+        float(plan.expected_users),
+        float(plan.epsilon),
+        plan.neighbours,
+    )
     try:
         plan.out.parent.mkdir(parents=True, exist_ok=True)
         save_tiling(plan.out, tiling, origin)
@@ -111,13 +130,13 @@ def summary(tiling: Tiling, origin: Origin) -> list[str]:
     shape = f"{len(most)} level(s) below the root, fan-outs up to {' × '.join(map(str, most))}"
     lines = [
         f"tiling {tiling.version} of region {tiling.plane.region.name!r}: {leaves} tiles and the leaf elsewhere, on {shape}",
-        f"  for {origin.expected_users:g} users a tick and ε = {origin.epsilon:g}",
+        f"  for {origin.expected_users:g} users a tick and ε = {origin.epsilon:g} ({origin.neighbours})",
     ]
     if len(tiling.cell_weight):
         road = np.delete(tiling.leaf_weight, tiling.elsewhere)
         lines.append(
             f"  {tiling.cell_weight.sum() / 1000:.1f} km of road in {len(tiling.cell_weight)} cells of {tiling.cell_m} m; "
-            f"a tile holds {road.min() / 1000:.2f} to {road.max() / 1000:.2f} km"
+            f"a tile holds {road.min() / 1000:.2f} to {road.max() / 1000:.2f} km; {tiling.off_road:.0%} of all weight is off the roads"
         )
     else:
         lines.append("  no roads: the tiles share the region's area evenly")

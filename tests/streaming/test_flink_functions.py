@@ -9,9 +9,13 @@ import numpy as np
 import orjson
 from pyflink.common import Row
 
+from geo.plane import Plane
+from geo.tiling.tiling import tile
+from streaming.counting import count_tick
 from streaming.decode import Decoder
 from streaming.earlier import EarlierSpends
-from streaming.flink.functions import LAST_WATERMARK, CloseTicks
+from streaming.flink.functions import LAST_WATERMARK, CloseTicks, PublishDensity
+from streaming.records import RECORD
 from streaming.secret import load_secret, secret_check
 from streaming.settings import parse_settings
 from streaming.shard import tick_grid
@@ -121,3 +125,80 @@ def test_what_waits_beyond_the_horizon_is_accounted_for_and_not_released(tmp_pat
     assert [(row["tick"], row["status"]) for row in out["traces"]] == [(TICK, "released")]
     assert [(row["used"], row["withheld"], row["unclosed"]) for row in out["balance"]] == [(1, 0, 0), (0, 1, 1)]
     assert not shard.pending
+
+
+class Merge:
+    """The publishing step under its one key."""
+
+    def __init__(self, folder: Path, first_tick: int, horizon_ms: int | None = None, silent_ticks: int = 60) -> None:
+        (folder / "secret").write_text("6b" * 32)
+        region = {"name": "helsinki", "south": 60.0, "west": 24.5, "north": 60.4, "east": 25.4}
+        settings = parse_settings(
+            {
+                "region": region,
+                "secret": {"file": str(folder / "secret")},
+                "density": {"tiling": "unused", "epsilon": 6.0, "window_ticks": 3},
+                "tick": {"silent_ticks": silent_ticks},
+            }
+        )
+        self.grid = tick_grid(settings)
+        tiling = tile(Plane(settings.region.region()), 200, (4, 4))
+        check = secret_check(load_secret(settings.secret))
+        self.step = PublishDensity(settings, check, first_tick, horizon_ms, {}, tiling, tiling.version)
+        self.pending, self.state, self.timers, self.watermark = Slots(), Value(), set[int](), -(2**63)
+        self.step.open(SimpleNamespace(get_state=lambda _: self.state, get_map_state=lambda _: self.pending))
+        timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.timers.add)
+        self.context = SimpleNamespace(timer_service=lambda: timers)
+
+    def send(self, tick: int, users: int, shard: int = 0) -> None:
+        rows = np.zeros(users, RECORD)
+        rows["user"], rows["tick"], rows["lat_e7"], rows["lon_e7"] = np.arange(1, users + 1), tick, 602_000_000, 249_000_000
+        self.step.process_element(Row(tick, count_tick(self.step._tiling, shard, tick, rows).dump()), self.context)
+
+    def advance(self, watermark: int) -> dict[str, list[dict[str, Any]]]:
+        """Let time pass; return the rows that came out, by topic."""
+        self.watermark = watermark
+        out: dict[str, list[dict[str, Any]]] = {}
+        while due := sorted(timer for timer in self.timers if timer <= watermark):
+            self.timers.remove(due[0])
+            for topic, lines in self.step.on_timer(due[0], self.context):
+                out.setdefault(topic, []).extend(orjson.loads(line.split("\t")[1]) for line in lines.split("\n"))
+        return out
+
+
+def test_every_tick_has_a_record_from_the_first_on_and_all_shards_are_in_it(tmp_path: Path) -> None:
+    merge = Merge(tmp_path, first_tick=TICK)
+    merge.send(TICK + 2, 5, shard=0)
+    merge.send(TICK + 2, 7, shard=1)
+    assert merge.advance(merge.grid.closes_ms(TICK) - 2) == {}
+    out = merge.advance(merge.grid.closes_ms(TICK + 2) - 1)
+    assert [(row["tick"], row["count"][0]) for row in out["density"]] == [(TICK, 0), (TICK + 1, 0), (TICK + 2, 12)]
+    assert sorted((row["shard"], row["used"]) for row in out["balance"]) == [(0, 5), (1, 7)]
+    assert [row["tick"] for row in merge.advance(merge.grid.closes_ms(TICK + 4) - 1)["density"]] == [TICK + 3, TICK + 4]
+
+
+def test_density_beyond_the_horizon_is_accounted_for_and_not_published(tmp_path: Path) -> None:
+    merge = Merge(tmp_path, first_tick=TICK, horizon_ms=(TICK + 2) * 60_000 + 30_000)
+    merge.send(TICK, 5)
+    merge.send(TICK + 3, 4)
+    out = merge.advance(LAST_WATERMARK)
+    assert [row["tick"] for row in out["density"]] == [TICK, TICK + 1]
+    assert [(row["used"], row["withheld"]) for row in out["balance"]] == [(5, 0), (0, 4)]
+    assert not merge.pending
+
+
+def test_a_live_run_that_is_drained_publishes_no_open_tick(tmp_path: Path) -> None:
+    merge = Merge(tmp_path, first_tick=TICK)
+    merge.send(TICK, 5)
+    out = merge.advance(LAST_WATERMARK)
+    assert "density" not in out
+    assert [(row["used"], row["withheld"]) for row in out["balance"]] == [(0, 5)]
+
+
+def test_years_of_public_silence_are_skipped(tmp_path: Path) -> None:
+    merge = Merge(tmp_path, first_tick=TICK, silent_ticks=3)
+    merge.send(TICK, 5)
+    late = TICK + 500_000
+    merge.send(late, 2)
+    out = merge.advance(merge.grid.closes_ms(late) - 1)
+    assert [row["tick"] - TICK for row in out["density"]] == [0, 1, 2, 3, 500_000]

@@ -135,7 +135,10 @@ def test_standard_errors_are_those_of_the_estimates() -> None:
     truth = np.zeros(LEAVES)
     truth[3] = 500
     error = np.array(
-        [np.array(Stream(settings(epsilon=6.0), secret=bytes([k % 256, k // 256]) * 16).record(counts(*[3] * 500))["unbiased"]) for k in range(300)]
+        [
+            np.array(Stream(settings(epsilon=6.0), secret=bytes([k % 256, k // 256]) * 16).record(counts(*[3] * 500))["unbiased"])
+            for k in range(300)
+        ]
     )
     found = (error[:, TILING.tree.leaves] - truth).std(axis=0)
     promised = np.array(record["standard_error"])[TILING.tree.leaves]

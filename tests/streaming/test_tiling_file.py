@@ -15,7 +15,7 @@ from geo.tiling.lattice import Lattice
 from geo.tiling.tiling import Tiling, tile
 from streaming.tiling_file import FORMAT_VERSION, Origin, TilingFileError, load_tiling, save_tiling
 
-ORIGIN = Origin("roads of nowhere, © nobody", "CC0", 1000.0, 0.5)
+ORIGIN = Origin("roads of nowhere, © nobody", "CC0", 1000.0, 0.5, "add-remove")
 REGIONS = {
     "town": Region("Töwn", 60.15, 24.9, 60.19, 25.0),
     "antimeridian": Region("antimeridian", -20.0, 177, -12, -178),
@@ -45,6 +45,7 @@ def test_a_tiling_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     assert origin == ORIGIN
     assert back.digest == tiling.digest
     assert back.plane.region == tiling.plane.region
+    assert back.off_road == tiling.off_road == 0.05
     for field in ("box", "cell_xy", "cell_weight", "cell_start"):
         assert np.array_equal(getattr(back, field), getattr(tiling, field))
         assert getattr(back, field).dtype == getattr(tiling, field).dtype
@@ -124,6 +125,9 @@ REFUSED = {
     "no format version": (with_head(format_version=None), "another format version"),
     "another region": (with_head(region={**vars(REGIONS["town"]), "name": "x"}), "differs from its checksum"),
     "a region that is none": (with_head(region={"name": "x"}), "changed or damaged"),
+    "another off-road share": (with_head(off_road=0.06), "differs from its checksum"),
+    "no off-road share": (with_head(off_road=None), "changed or damaged"),
+    "another relation": (with_head(neighbours="replace-one"), "differs from its checksum"),
     "another cell": (with_head(cell_m=51), "changed or damaged"),
     "another licence": (with_head(licence="all rights reserved"), "differs from its checksum"),
     "another digest": (with_head(digest="0" * 64), "differs from its checksum"),
