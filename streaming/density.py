@@ -73,6 +73,7 @@ def density_line(
     neighbours: Neighbours,
     schedule: str,
     action: str,
+    smoothed: bool,
     look: str,
     charge: Charge,
     standing: Standing | None,
@@ -86,6 +87,7 @@ def density_line(
         "neighbours": neighbours,
         "schedule": schedule,
         "action": action,
+        "smoothed": smoothed,
         "look": look,
         "charge": charge.__dict__,
         **dict.fromkeys(("stands", "level_units", "count", "unbiased", "standard_error")),
@@ -133,6 +135,8 @@ class Density:
         Tick in which the counts were made; None if nothing has been published yet, and then the counts are empty.
     neighbours, schedule, action, charge
         What is protected, how budget is spent, what was done at this tick and what it cost.
+    smoothed
+        Whether the counts were filtered over ticks.
     levels
         Units of each level of the tree that stands.
     count, unbiased, standard_error
@@ -146,6 +150,7 @@ class Density:
     neighbours: Neighbours
     schedule: str
     action: str
+    smoothed: bool
     charge: Charge
     levels: NDArray[np.int64]
     count: NDArray[np.int64]
@@ -178,6 +183,7 @@ class Density:
             document["neighbours"],
             document["schedule"],
             document["action"],
+            document["smoothed"],
             Charge(**document["charge"]),
             column("level_units", np.int64),
             column("count", np.int64),
@@ -216,8 +222,12 @@ class Density:
         nodes = tree.leaves[leaf]
         weights = np.zeros(len(tree))
         weights[nodes] = share
-        variance = _noise_variance(self.tiling, tuple(self.levels.tolist()), self.neighbours, _NOISES[self.charge.unit])
-        error = math.sqrt(variance_of_sum(tree, variance, weights))
+        if self.smoothed:
+            # Errors of different leaves never go together: as if independent, they add up to no less than they do.
+            error = math.sqrt(float((weights * self.standard_error)[nodes] @ (weights * self.standard_error)[nodes]))
+        else:
+            variance = _noise_variance(self.tiling, tuple(self.levels.tolist()), self.neighbours, _NOISES[self.charge.unit])
+            error = math.sqrt(variance_of_sum(tree, variance, weights))
         unbiased = float(share @ self.unbiased[nodes])
         reach = -math.log1p(-confidence) / math.sqrt(2) * error
         # The best guess of where users are inside a tile rises towards fuller neighbours; the interval is that of fixed shares.

@@ -1,5 +1,6 @@
 """The one stateful step of density: the shards' counts of a closed tick -> a noisy tree, or the one that stands, by the schedule."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -13,6 +14,7 @@ from geo.privacy.budgets import Rule, epsilon_micro, level_budgets, node_budgets
 from geo.privacy.consistency import Estimate, estimate
 from geo.privacy.dissimilarity import Dissimilarity, error_factor
 from geo.privacy.prf import subkey
+from geo.privacy.smoothing import Level, smooth
 from geo.privacy.tree_counts import TreeCounts
 from geo.privacy.w_event import BudgetAbsorption, BudgetDistribution, Sample, Schedule, StreamState, Uniform, advance, decide
 from geo.privacy.zcdp import rho_nano
@@ -52,12 +54,15 @@ class PublisherState:
         How many ticks in a row nobody was counted.
     standing
         What was last published, or None.
+    level
+        What the filter over ticks knows, where smoothing is on.
     """
 
     stream: StreamState
     tick: int
     silent: int = 0
     standing: Standing | None = None
+    level: Level | None = None
 
     def dump(self) -> bytes:
         """Encode as JSON."""
@@ -67,6 +72,7 @@ class PublisherState:
             "tick": self.tick,
             "silent": self.silent,
             "standing": None,
+            "level": None if self.level is None else base64.b85encode(np.stack(self.level).astype("<f8").tobytes()).decode(),
         }
         if self.standing is not None:
             document["standing"] = {"tick": self.standing.tick, "levels": self.standing.levels, **self.standing.estimate.__dict__}
@@ -82,7 +88,8 @@ class PublisherState:
         if kept is not None:
             numbers = Estimate(np.array(kept["count"], np.int64), np.array(kept["unbiased"]), np.array(kept["standard_error"]))
             standing = Standing(kept["tick"], np.array(kept["levels"], np.int64), numbers)
-        return cls(StreamState.load(document["stream"].encode()), document["tick"], document["silent"], standing)
+        level = document["level"] and Level(*np.frombuffer(base64.b85decode(document["level"]), "<f8").reshape(len(Level._fields), -1))
+        return cls(StreamState.load(document["stream"].encode()), document["tick"], document["silent"], standing, level)
 
 
 @dataclass
@@ -175,11 +182,15 @@ class Publisher:
             state.stream.dump(),
             total.astype("<i8").tobytes(),
         ).hex()[:LOOK_DIGITS]
-        standing, tiles = state.standing, None
+        standing, level, tiles = state.standing, state.level, None
         if decision.action == "publish":
             levels, mechanism = self.mechanism(decision.publish)
             noisy = mechanism.release(self.secret, tick, total, self._context + state.stream.dump())
-            standing = Standing(tick, levels, estimate(tree, noisy, mechanism.variance))
+            if self.density.smoothing:
+                level = smooth(level, noisy, mechanism.variance)
+                standing = Standing(tick, levels, estimate(tree, level.value, level.variance))
+            else:
+                standing = Standing(tick, levels, estimate(tree, noisy, mechanism.variance))
             tiles = standing.estimate.count[self.tiles.tiles]
         line = density_line(
             tick,
@@ -188,6 +199,7 @@ class Publisher:
             self.density.neighbours,
             self.schedule.name,
             decision.action,
+            self.density.smoothing,
             look,
             Charge(UNITS[self.density.noise], decision.test, decision.publish, self.schedule.limit, self.schedule.window_ticks),
             standing,
@@ -195,7 +207,7 @@ class Publisher:
         out = {self.settings.topics.density: [line]}
         if counts:
             out[self.settings.topics.balance] = [balance_line(part.outcomes(decision.action == "publish")) for part in counts]
-        return out, PublisherState(advance(state.stream, decision, tiles), tick, silent, standing)
+        return out, PublisherState(advance(state.stream, decision, tiles), tick, silent, standing, level)
 
     def unclosed(self, counts: Sequence[ShardCounts]) -> Outputs:
         """Account for records that no tick was published from, because the input ended."""

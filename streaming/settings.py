@@ -140,7 +140,8 @@ class DensitySettings(_Section):
 
     Any `window_ticks` consecutive ticks together cost at most `epsilon` (with `discrete-gaussian`: (`epsilon`, `delta`), by zCDP).
     `replace-one` protects where a user is, and publishes exactly how many are present; it is the only choice where traces of the same
-    users are published. `add-remove` protects presence as well. `test_level` is the level of the tree whose tiles the schedules
+    users are published. `add-remove` protects presence as well. `smoothing` filters the noisy counts over ticks, which costs nothing and
+    helps where users change slowly against the noise. `test_level` is the level of the tree whose tiles the schedules
     `budget-distribution` and `budget-absorption` compare.
     """
 
@@ -152,6 +153,7 @@ class DensitySettings(_Section):
     noise: Literal["discrete-laplace", "discrete-gaussian"] = "discrete-laplace"
     delta: float = Field(default=1e-6, gt=0, lt=1)
     budgets: Literal["by-workload", "uniform"] = "by-workload"
+    smoothing: bool = False
     test_level: int = Field(default=1, ge=0, le=20)
 
     @model_validator(mode="after")

@@ -45,6 +45,18 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert np.std(errors) == pytest.approx(found.standard_error, rel=0.15)
 
 
+def test_with_smoothing_the_interval_is_not_too_narrow() -> None:
+    leaves = [k for k in range(len(TILING.tree.leaves)) for _ in range(40)]
+    inside = shapely.box(24.5, 60.0, 24.95, 60.4)
+    truth = Density.load(record(Stream(settings(epsilon=600.0)), *leaves), TILING).range_count(inside)
+    held = []
+    for k in range(150):
+        stream = Stream(settings(epsilon=3.0, smoothing=True), secret=bytes([k]) * 32)
+        found = [Density.load(record(stream, *leaves), TILING).range_count(inside) for _ in range(6)][-1]
+        held.append(found.low <= truth.count <= found.high)
+    assert np.mean(held) >= 0.93
+
+
 def test_another_tiling_or_version_is_refused() -> None:
     value = record(Stream(), 1)
     other: Tiling = tile(Plane(settings().region.region()), 200, (4, 3))

@@ -60,6 +60,7 @@ EVERY = [
     {"neighbours": "add-remove"},
     {"noise": "discrete-gaussian"},
     {"budgets": "uniform"},
+    {"smoothing": True},
     *({"schedule": name} for name in ("sample", "budget-distribution", "budget-absorption")),
 ]
 
@@ -120,6 +121,18 @@ def test_a_tick_that_is_not_published_repeats_the_last_tree_and_withholds_its_re
         first[name] for name in ("count", "unbiased", "standard_error", "level_units")
     ]
     assert (balance["used"], balance["withheld"]) == (0, 4)
+
+
+def test_smoothing_over_ticks_brings_a_constant_crowd_nearer_for_the_same_budget() -> None:
+    crowd = [counts(*[3] * 200, *[9] * 50)]
+    truth = TILING.tree.sums(np.bincount([3] * 200 + [9] * 50, minlength=LEAVES))
+    errors = {}
+    for smoothing in (False, True):
+        stream = Stream(settings(epsilon=3.0, smoothing=smoothing))
+        records = [stream.record(*crowd) for _ in range(30)]
+        assert [record["charge"]["publish"] for record in records] == [500_000] * 30
+        errors[smoothing] = np.std([np.array(record["unbiased"]) - truth for record in records[10:]])
+    assert errors[True] < 0.7 * errors[False]
 
 
 def test_what_earlier_runs_have_spent_is_not_spent_again() -> None:
