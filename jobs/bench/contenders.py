@@ -11,6 +11,8 @@ from pathlib import Path
 
 import orjson
 
+from geo.plane import Plane, Region
+from geo.tiling.tiling import tile
 from jobs.bench.loop import run_loop
 from jobs.bench.processes import Cost, ProcessWatch
 from jobs.bench.workload import PARTITIONS, REGION, Workload, records_in, require_count
@@ -18,12 +20,14 @@ from jobs.errors import UserError
 from jobs.kafka import TopicSpec, create_topics, documents, product_topics
 from jobs.preflight import require_jars
 from jobs.protect import read_settings
-from streaming.settings import PrivacySettings, TopicNames
+from streaming.settings import PRODUCTS, PrivacySettings, TopicNames
+from streaming.tiling_file import Origin, save_tiling
 
 __all__ = ["CONTENDERS", "Lab"]
 
-CONTENDERS = ("loop", "identity", "traces")
+CONTENDERS = ("loop", "identity", "traces", "density")
 PARALLELISM = 2
+CELL_M, FANOUTS = 100, (16, 16, 16)
 LOOK_EVERY_S = 1.0
 END_S = 10.0
 SECRET = "no secret: the bench's fixes are nobody's"
@@ -66,8 +70,8 @@ class Lab:
         UserError
             If it fails, or does not account for every record.
         """
-        if contender == "traces":
-            return self.traces(workload, name)[0]
+        if contender in PRODUCTS:
+            return self.job(contender, workload, name)[0]
         target = f"{name}-{contender}"
         create_topics(self.bootstrap, {target: TopicSpec(PARTITIONS)})
         if contender == "loop":
@@ -78,17 +82,20 @@ class Lab:
         require_count(f"The identity job's topic {target}", workload.total, records_in(self.bootstrap, target))
         return cost
 
-    def traces(
+    def job(
         self,
+        product: str,
         workload: Workload,
         name: str,
         variables: Mapping[str, str] | None = None,
         each_second: Callable[[ProcessWatch], None] | None = None,
     ) -> tuple[Cost, ProcessWatch]:
-        """Run the traces job under its default settings, but for a budget that lasts.
+        """Run the job of one product under its default settings, but for a budget that lasts; density on a tree of 4,000 tiles.
 
         Parameters
         ----------
+        product
+            One of `PRODUCTS`.
         workload, name
             As for `run`.
         variables
@@ -104,23 +111,30 @@ class Lab:
         Raises
         ------
         UserError
-            If it fails, does not account for every record, or did not use every fix.
+            If it fails, does not account for every record, or did not use every fix (density: one of each user and tick).
         """
-        settings_file = self.folder / f"{name}-traces.toml"
-        settings_file.write_text(self._settings(workload, name), encoding="utf-8")
+        settings_file = self.folder / f"{name}-{product}.toml"
+        settings_file.write_text(self._settings(workload, f"{name}-{product}"), encoding="utf-8")
         settings = read_settings(settings_file)
         create_topics(self.bootstrap, product_topics(settings, PARTITIONS, replay=True))
         program = str(Path(sysconfig.get_path("scripts")) / "wayveil")
-        command = [program, "run", "traces", "--settings", str(settings_file), "--bounded"]
-        cost, watch = self._run(command, f"{name}-traces", variables, each_second)
+        command = [program, "run", product, "--settings", str(settings_file), "--bounded"]
+        cost, watch = self._run(command, f"{name}-{product}", variables, each_second)
         balances = list(documents(self.bootstrap, settings.topics.balance))
-        require_count("The traces job's balance", workload.total, sum(balance["records"] for balance in balances))
-        require_count("The traces job's part of used fixes", workload.records, sum(balance["used"] for balance in balances))
+        require_count(f"The {product} job's balance", workload.total, sum(balance["records"] for balance in balances))
+        used = sum(balance["used"] + (balance["merged"] if product == "density" else 0) for balance in balances)
+        require_count(f"The {product} job's part of used fixes", workload.records, used)
         return cost, watch
 
     def _settings(self, workload: Workload, name: str) -> str:
         secret_file = self.folder / "secret.txt"
         secret_file.write_text(SECRET, encoding="utf-8")
+        tiling_file = self.folder / "tiling.parquet"
+        if not tiling_file.exists():
+            plane = Plane(Region("bench", **REGION))
+            save_tiling(
+                tiling_file, tile(plane, CELL_M, FANOUTS), Origin("the region's box", "none needed", workload.users, 1.0, "replace-one")
+            )
         lines = [
             "[kafka]",
             f'bootstrap = "{self.bootstrap}"',
@@ -133,6 +147,9 @@ class Lab:
             *(f"{side} = {degrees}" for side, degrees in REGION.items()),
             "[privacy]",
             f"releases_per_window = {PrivacySettings().window_ticks}",  # a budget that ends would leave less to do in a longer run
+            "[density]",
+            f"tiling = {_toml(tiling_file)}",
+            "epsilon = 60.0",  # 1 a tick
             "[secret]",
             f"file = {_toml(secret_file)}",
             "[job]",

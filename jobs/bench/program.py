@@ -95,7 +95,7 @@ def run_bench(plan: Plan, folder: Path) -> Report:
 
 def _memory_run(lab: Lab, workload: Workload, jcmd: str) -> MemoryReport:
     collections = Collections(lab.folder, jcmd)
-    _, watch = lab.traces(workload, "memory", collections.variables(os.environ), collections.ask)
+    _, watch = lab.job("traces", workload, "memory", collections.variables(os.environ), collections.ask)
     return memory_report(workload.records, watch, collections.log(watch))
 
 

@@ -19,6 +19,8 @@ __all__ = ["BAR", "Machine", "Report"]
 
 BAR = 0.8
 """The traces job is to reach this part of the loop's rate."""
+DENSITY_BAR = 0.7
+"""The density job is to reach this part of the traces job's rate."""
 
 Costs = Mapping[str, Mapping[int, Sequence[Cost]]]
 
@@ -154,6 +156,10 @@ class Report:
         else:
             verdict = "reached" if ratio >= BAR else "missed"
             console.print(f"The traces job runs at {ratio:.2f} × the loop: the bar of {BAR} is {verdict}.")
+        beside = self.ratio("density", "traces")
+        if beside is not None:
+            verdict = "reached" if beside >= DENSITY_BAR else "missed"
+            console.print(f"The density job runs at {beside:.2f} × the traces job: the bar of {DENSITY_BAR} is {verdict}.")
         if self.memory is not None:
             console.print(_memory_table(self.memory))
 
