@@ -1,6 +1,7 @@
-"""The program `wayveil audit-ledger`: read what was published, and add it up again with the secret."""
+"""The program `wayveil audit-ledger`: read what was published, and add it up again, traces with the secret."""
 
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +11,17 @@ from rich.table import Table
 from jobs.errors import UserError
 from jobs.kafka import documents, read_committed
 from jobs.protect import read_secret
-from streaming.audit import Audit, audit
+from jobs.tiling.program import read_tiling
+from streaming.audit import Audit, audit, audit_density
 from streaming.decode import Decoder
 from streaming.pseudonyms import Pseudonyms
-from streaming.settings import Settings
+from streaming.publisher import limit_units
+from streaming.settings import DensitySettings, Settings
 from streaming.shard import Protector, tick_grid
 
 __all__ = ["audit_ledger"]
 
-EPSILON = 1e6
+EPSILON, RHO = 1e6, 1e9
 SHOWN_TICKS = 5
 
 
@@ -55,8 +58,31 @@ def audit_ledger(settings: Settings) -> Audit:
             f"{found.strangers} pseudonyms belong to no user of the input topics: audit with the secret and settings of the runs that "
             "wrote them, and while the input topics still hold these users."
         )
+    if settings.density is not None:
+        _audit_density(settings, settings.density)
     Console(highlight=False).print("All releases are accounted for, and nobody is above the limit.")
     return found
+
+
+def _audit_density(settings: Settings, density: DensitySettings) -> None:
+    tiling, _ = read_tiling(Path(density.tiling))
+    limit, topic = limit_units(density), settings.topics.density
+    found = audit_density(documents(settings.kafka.bootstrap, topic), tiling.tree, tiling.version, density.window_ticks, limit)
+    unit = EPSILON if density.noise == "discrete-laplace" else RHO
+    table = Table(show_header=False)
+    table.add_row(f"records of {topic}", f"{found.records:,}")
+    table.add_row("… of them looks, each once", f"{found.looks:,}")
+    table.add_row("records on another tiling", f"{found.foreign:,}")
+    table.add_row("ticks whose counts do not add up", f"{len(found.uneven):,}")
+    table.add_row(f"highest {'ε' if unit == EPSILON else 'ρ'} over {density.window_ticks} ticks", f"{found.highest / unit:.6f}")
+    table.add_row("limit", f"{limit / unit:.6f}")
+    Console(highlight=False).print(table)
+    if found.uneven:
+        raise UserError(f"In {len(found.uneven)} ticks the counts of {topic} do not add up: look for a writer that is not the job.")
+    if found.over:
+        raise UserError(
+            f"At {len(found.over)} ticks density has spent more than the limit: stop publishing and look at topic {settings.topics.runs}."
+        )
 
 
 def _users(settings: Settings, secret: bytes) -> NDArray[np.uint64]:

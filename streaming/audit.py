@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from geo.tree import Tree
 from streaming.pseudonyms import Pseudonyms
 from streaming.release import STATUSES, release_key
 
-__all__ = ["Audit", "audit", "highest_window_sum"]
+__all__ = ["Audit", "DensityAudit", "audit", "audit_density", "highest_window_sum"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,62 @@ def highest_window_sum(
     sums = np.empty(len(tick), np.int64)
     sums[order] = running[end] - running[begin]
     return sums
+
+
+@dataclass(frozen=True)
+class DensityAudit:
+    """What an audit of density found.
+
+    Attributes
+    ----------
+    records, looks
+        Records, and distinct ones among them: a record that repeats a look tells nothing new and spends nothing.
+    foreign
+        Records that were counted on another tiling: they are charged, but whether they add up is not known.
+    uneven
+        Ticks with a count that is negative or not the sum of its parts.
+    highest
+        Highest sum of charges over any w consecutive ticks, in the ledger's units.
+    over
+        Ticks at which that sum is above the limit.
+    """
+
+    records: int
+    looks: int
+    foreign: int
+    uneven: tuple[int, ...]
+    highest: int
+    over: tuple[int, ...]
+
+
+def audit_density(records: Iterable[Mapping[str, Any]], tree: Tree, version: str, window_ticks: int, limit: int) -> DensityAudit:
+    """Check density records against the tree and against the limit.
+
+    Parameters
+    ----------
+    records
+        All rows of the topic `density`, as documents; repeats of identical runs included.
+    tree, version
+        Public tree, and the version of its file.
+    window_ticks, limit
+        w, and the limit of every sum over w consecutive ticks, in the records' units.
+    """
+    charges: dict[tuple[int, str], int] = {}
+    uneven: set[int] = set()
+    rows = foreign = 0
+    for record in records:
+        rows += 1
+        charges[record["tick"], record["look"]] = record["charge"]["test"] + record["charge"]["publish"]
+        if record["tree"] != version:
+            foreign += 1
+        elif record["count"] is not None:
+            count = np.array(record["count"], np.int64)
+            if count.shape != (len(tree),) or (count < 0).any() or (tree.sums(count[tree.leaves]) != count).any():
+                uneven.add(record["tick"])
+    tick = np.array([tick for tick, _ in charges], np.int64)
+    sums = highest_window_sum(np.zeros(len(tick), np.int64), tick, np.array(list(charges.values()), np.int64), window_ticks)
+    over = np.unique(tick[sums > limit])
+    return DensityAudit(rows, len(charges), foreign, tuple(sorted(uneven)), int(sums.max(initial=0)), tuple(over.tolist()))
 
 
 def _total(totals: dict[int, NDArray[np.int64]], tick: int) -> NDArray[np.int64]:

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.audit import Audit, audit, highest_window_sum
+from geo.tree import Tree
+from streaming.audit import Audit, audit, audit_density, highest_window_sum
 from streaming.pseudonyms import Pseudonyms
 
 EPOCH, WINDOW, LIMIT = 4, 3, 20
@@ -53,3 +54,29 @@ def test_window_sums_equal_a_slow_count(charges: list[tuple[int, int, int]], win
     owner, tick, charge = (np.array([row[i] for row in charges], np.int64) for i in range(3))
     slow = [sum(c for o, t, c in charges if o == own and at - window < t <= at) for own, at, _ in charges]
     assert highest_window_sum(owner, tick, charge, window).tolist() == slow
+
+
+def record(tick: int, publish: int, look: str = "a", count: tuple[int, ...] | None = (3, 1, 2), tree: str = "t") -> dict[str, Any]:
+    charge = {"test": 1, "publish": publish}
+    return {"tick": tick, "look": look, "tree": tree, "charge": charge, "count": None if count is None else list(count)}
+
+
+def test_density_is_charged_once_a_look_and_over_every_window() -> None:
+    tree = Tree(np.array([-1, 0, 0]))
+    found = audit_density([record(1, 4), record(1, 4), record(2, 4), record(2, 4, look="b"), record(4, 9)], tree, "t", 3, 15)
+    assert (found.records, found.looks, found.highest, found.over) == (5, 4, 20, (4,))
+    assert audit_density([], tree, "t", 3, 15).highest == 0
+
+
+def test_density_that_does_not_add_up_is_seen() -> None:
+    tree = Tree(np.array([-1, 0, 0]))
+    rows = [
+        record(1, 1),
+        record(2, 1, count=(3, 1, 1)),
+        record(3, 1, count=(0, -1, 1)),
+        record(4, 1, count=(3, 3)),
+        record(5, 1, count=None),
+    ]
+    found = audit_density([*rows, record(6, 1, count=(9, 9, 9), tree="other")], tree, "t", 3, 15)
+    assert found.uneven == (2, 3, 4)
+    assert found.foreign == 1
