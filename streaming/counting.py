@@ -63,15 +63,14 @@ def count_tick(tiling: Tiling, shard: int, tick: int, rows: NDArray[np.void]) ->
         All packed records of a shard accounted for at this tick, in any order.
     """
     fixes = rows[rows["kind"] == Kind.FIX]
-    kept = fixes[distinct(fixes)]
-    users, first = np.unique(kept["user"], return_index=True)
-    first_fixes = kept[first]
-    without_place = np.setdiff1d(rows["user"][rows["kind"] >= FIRST_POSITION_REASON], users)
-    leaf = np.concatenate(
-        [tiling.leaf_of_degrees(first_fixes["lat_e7"], first_fixes["lon_e7"]), np.full(len(without_place), tiling.elsewhere, np.int64)]
-    )
-    leaves, counts = np.unique(leaf, return_counts=True)
-    used = len(users)
+    kept = distinct(fixes)  # by user, then by time
+    user = fixes["user"][kept]
+    first = kept[np.concatenate([[True], user[1:] != user[:-1]])] if len(kept) else kept
+    without_place = np.setdiff1d(rows["user"][rows["kind"] >= FIRST_POSITION_REASON], user)
+    total = np.bincount(tiling.leaf_of_degrees(fixes["lat_e7"][first], fixes["lon_e7"][first]), minlength=len(tiling.tree.leaves))
+    total[tiling.elsewhere] += len(without_place)
+    leaves = np.flatnonzero(total)
+    used = len(first)
     balance = balance_of(
         "density",
         tick,
@@ -83,7 +82,7 @@ def count_tick(tiling: Tiling, shard: int, tick: int, rows: NDArray[np.void]) ->
         withheld=0,
         unclosed=0,
     )
-    return ShardCounts(leaves, counts.astype(np.int64), balance)
+    return ShardCounts(leaves, total[leaves], balance)
 
 
 def count_unclosed(shard: int, tick: int, rows: NDArray[np.void]) -> ShardCounts:
