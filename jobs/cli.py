@@ -172,7 +172,7 @@ def run_density(
     spend_again: SpendAgainOption = False,
     cluster: ClusterOption = False,
 ) -> None:
-    """Publish private density: raw fixes in, noisy counts on the public tree of the settings' [density] section out."""
+    """Publish private density: raw fixes in, noisy counts on the public tree that the settings name out."""
     _run(settings, ("density",), bounded, resume, spend_again, cluster)
 
 
