@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from jobs.preflight import java_program, require_jars, require_topics
 from jobs.tiling.program import read_tiling
 from streaming.earlier import EarlierSpends
 from streaming.publisher import Publisher
-from streaming.runs import Run, fingerprint
+from streaming.runs import Run, fingerprint, overlapping
 from streaming.secret import SecretError, load_secret, secret_check
 from streaming.settings import Product, Settings, SettingsError, load_settings
 
@@ -109,7 +110,10 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
     else:
         run = runs.plan(settings, secret, products, options.bounded, digest)
     folder = Path(settings.job.checkpoint_dir) / run.fingerprint
-    with runs.alone(folder):
+    with ExitStack() as held:
+        for product in run.products:
+            held.enter_context(runs.alone(folder.parent / f"{product}.lock"))
+        folder.mkdir(parents=True, exist_ok=True)
         checkpoint = runs.latest_checkpoint(folder) if options.resume else None
         if options.resume and checkpoint is None:
             raise UserError("The last run left no checkpoint, because it ended or had not come to one: start it without --resume.")
@@ -196,6 +200,12 @@ def _last_run(settings: Settings, secret: bytes, products: Collection[Product], 
     if not same:
         raise UserError("There is no run to resume: start one without --resume.")
     last = same[-1]
+    later = [run for run in earlier[earlier.index(last) + 1 :] if set(run.products) & set(products)]
+    if overlapping(last, later, within_window=True):
+        raise UserError(
+            "Another run has looked at some of these ticks since, which the checkpoint does not know: start anew with --spend-again, which "
+            "charges both."
+        )
     if fingerprint(secret, settings, products, last.inputs, last.horizon_ms, tiling) != last.fingerprint:
         raise UserError(
             "The last run had other settings, another secret or another tiling: restore them to resume it, or start without --resume."

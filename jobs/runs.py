@@ -11,13 +11,14 @@ import numpy as np
 import orjson
 
 from jobs.errors import UserError
-from jobs.kafka import documents, identify_topics, log_ranges, read_committed, send_all
+from jobs.kafka import documents, identify_topics, log_ranges, read_committed, require_settled, send_all
 from streaming.clock import now_ms
 from streaming.earlier import EarlierSpends
+from streaming.publisher import limit_units
 from streaming.release import release_key
 from streaming.runs import Partition, Run, fingerprint, names_digest, overlapping, tick_range
 from streaming.settings import Product, Settings
-from streaming.shard import tick_grid
+from streaming.shard import Protector, tick_grid
 
 __all__ = [
     "admit",
@@ -55,19 +56,27 @@ def plan(settings: Settings, secret: bytes, products: Collection[Product], bound
     grid = tick_grid(settings)
     first, last = tick_range(grid, inputs, horizon)
     density = settings.density if "density" in products else None
-    windows = ([settings.privacy.window_ticks] if "traces" in products else []) + ([density.window_ticks] if density else [])
     return Run(
         fingerprint(secret, settings, products, inputs, horizon, tiling),
         {product: names_digest(secret, settings, product) for product in products},
         density is not None and density.neighbours == "add-remove",
+        {product: limit_of(settings, secret, product) for product in products},
         grid.length_ms,
-        max(windows),
         first,
         last,
         horizon,
         inputs,
         now_ms(),
     )
+
+
+def limit_of(settings: Settings, secret: bytes, product: Product) -> tuple[int, int]:
+    """Return what any w consecutive ticks of a product may cost, in the ledger's units, and w."""
+    if product == "traces":
+        return Protector(settings, secret).promise.limit_micro, settings.privacy.window_ticks
+    if settings.density is None:
+        raise UserError("Density needs a section [density] in the settings.")
+    return limit_units(settings.density), settings.density.window_ticks
 
 
 def known_runs(settings: Settings) -> list[Run]:
@@ -85,17 +94,23 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
         away the presence that density promises to protect.
     """
     near = overlapping(run, earlier, within_window=True)
-    if any(other.names.get(product, name) != name for other in near for product, name in run.names.items()):
-        raise UserError(
-            "An earlier run published some of this time, or less than a window from it, under another secret, audience, epoch, tick "
-            "length, output topic or kind of density noise, so that what it spent could not be charged: restore these."
-        )
     together = [run, *near]
     if any(other.protects_presence for other in together) and any("traces" in other.products for other in together):
         raise UserError(
             "Traces tell who is present, so density of the same time cannot protect presence: set density.neighbours = replace-one, which "
             "protects the place."
         )
+    if any(other.names.get(product, name) != name for other in near for product, name in run.names.items()):
+        raise UserError(
+            "An earlier run published some of this time, or less than a window from it, under another secret, audience, epoch, tick "
+            "length, output topic, kind of density noise or density.neighbours, so that what it spent could not be charged: restore these."
+        )
+    for product, (limit, window) in run.limits.items():
+        if any(product in o.limits and (limit > o.limits[product][0] or window < o.limits[product][1]) for o in near):
+            raise UserError(
+                f"An earlier run promised a lower limit or a longer window of {product} for some of this time, or less than a window from "
+                "it: restore it; a limit may be raised only once a window has passed."
+            )
     if not spend_again and any(set(other.products) & set(run.products) for other in overlapping(run, earlier)):
         raise UserError(
             "An earlier, different run covers some of these ticks: continue it with --resume, or pass --spend-again to spend "
@@ -130,6 +145,7 @@ def earlier_density(settings: Settings, run: Run, earlier: list[Run], folder: Pa
         return {int(tick): units for tick, units in orjson.loads(kept.read_bytes()).items()}
     spends: dict[int, int] = {}
     if any(other.fingerprint != run.fingerprint and "density" in other.products for other in earlier):
+        require_settled(settings.kafka.bootstrap, settings.topics.density)
         seen: set[tuple[int, str]] = set()
         for row in documents(settings.kafka.bootstrap, settings.topics.density):
             tick, look = row["tick"], row["look"]
@@ -149,6 +165,7 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
             return EarlierSpends(columns["name"], columns["tick"], columns["charge_micro"])
     spends = EarlierSpends.none()
     if any(other.fingerprint != run.fingerprint and "traces" in other.products for other in earlier):
+        require_settled(settings.kafka.bootstrap, settings.topics.traces)
         window = settings.privacy.window_ticks
         spends = EarlierSpends.of(
             row
@@ -161,19 +178,19 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a run's folder: a second job on it would remove the checkpoints of the first.
+    """Hold a folder: two jobs of one product would not know of each other's spends.
 
     Raises
     ------
     UserError
-        If another job of this run goes on.
+        If another job holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError("This run still goes on in another process: stop that first, then go on with --resume.") from None
+            raise UserError("A job of this product still goes on in another process: stop that first, then go on with --resume.") from None
         yield
 
 

@@ -110,9 +110,11 @@ class RangeCount:
         Best estimate, at least 0.
     low, high
         The noise lets the true count of the covered shares of tiles lie between these with the wanted probability. Where the range cuts
-        tiles, how users lie inside a tile is an assumption (evenly along its roads), whose error is not in it.
+        tiles, how users lie inside a tile is an assumption (evenly along its roads), whose error is not in it. Where counts are filtered
+        over ticks, the interval is that of one tick's noise: too wide while counts stand still, and without the filter's lag while they
+        move.
     standard_error
-        Of the unbiased estimate, from the noise alone.
+        Of an unbiased estimate from this tick alone, from the noise alone.
     """
 
     count: float
@@ -222,12 +224,9 @@ class Density:
         nodes = tree.leaves[leaf]
         weights = np.zeros(len(tree))
         weights[nodes] = share
-        if self.smoothed:
-            # Errors of different leaves never go together: as if independent, they add up to no less than they do.
-            error = math.sqrt(float((weights * self.standard_error)[nodes] @ (weights * self.standard_error)[nodes]))
-        else:
-            variance = _noise_variance(self.tiling, tuple(self.levels.tolist()), self.neighbours, _NOISES[self.charge.unit])
-            error = math.sqrt(variance_of_sum(tree, variance, weights))
+        # Also where counts are filtered over ticks: how far the filter lags behind is not known, a tick's own noise is.
+        variance = _noise_variance(self.tiling, tuple(self.levels.tolist()), self.neighbours, _NOISES[self.charge.unit])
+        error = math.sqrt(variance_of_sum(tree, variance, weights))
         unbiased = float(share @ self.unbiased[nodes])
         reach = -math.log1p(-confidence) / math.sqrt(2) * error
         # The best guess of where users are inside a tile rises towards fuller neighbours; the interval is that of fixed shares.

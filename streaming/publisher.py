@@ -133,11 +133,13 @@ class Publisher:
             raise ValueError(f"density.test_level should be below {len(tree.levels)}, the levels of the tiling")
         self._workload = range_workload(tree, self.tiling.box, self.tiling.lattice.shape)
         self.mechanism = lru_cache(maxsize=64)(self._mechanism)
+        self._check_largest()
         factor = error_factor(self.mechanism(self._usual())[1], self._tiles(density).tiles)
         self.tiles = self._tiles(density, factor)
         self._context = orjson.dumps(
             [
                 self.version,
+                self.grid.length_ms,
                 self.schedule.name,
                 self.schedule.limit,
                 self.schedule.window_ticks,
@@ -149,6 +151,13 @@ class Publisher:
     def start(self, first_tick: int) -> PublisherState:
         """Return the state before the first tick of a run."""
         return PublisherState(self.schedule.start(self.earlier), first_tick - 1)
+
+    def pause(self, state: PublisherState, tick: int) -> PublisherState:
+        """Return the state before a tick, past ticks in which public silence lets records pause; unchanged where it does not."""
+        gap = tick - 1 - state.tick
+        if gap > 0 and self.density.neighbours == "replace-one" and state.silent >= self.settings.tick.silent_ticks:
+            return replace(state, tick=tick - 1, silent=state.silent + gap)
+        return state
 
     def close(self, state: PublisherState, counts: Sequence[ShardCounts]) -> tuple[Outputs, PublisherState]:
         """Close the tick after the state's.
@@ -181,6 +190,7 @@ class Publisher:
             tick.to_bytes(8, "little", signed=True),
             state.stream.dump(),
             total.astype("<i8").tobytes(),
+            b"" if state.level is None else np.stack(state.level).tobytes(),
         ).hex()[:LOOK_DIGITS]
         standing, level, tiles = state.standing, state.level, None
         if decision.action == "publish":
@@ -212,6 +222,16 @@ class Publisher:
     def unclosed(self, counts: Sequence[ShardCounts]) -> Outputs:
         """Account for records that no tick was published from, because the input ended."""
         return {self.settings.topics.balance: [balance_line(part.outcomes(published=False)) for part in counts]} if counts else {}
+
+    def _check_largest(self) -> None:
+        """Refuse now what could not be drawn later, at a tick that the data would choose."""
+        test, publish = self.schedule.largest
+        try:
+            self.mechanism(publish)
+            if test:
+                self._tiles(self.density).delta(test)
+        except ValueError as error:
+            raise ValueError(f"{error} Lower density.epsilon, or choose schedule = uniform.") from error
 
     def _mechanism(self, units: int) -> tuple[NDArray[np.int64], TreeCounts]:
         """Return units by level, and the mechanism that spends them."""

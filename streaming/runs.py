@@ -44,8 +44,10 @@ class Run:
         pseudonyms (keyed).
     protects_presence
         Whether it published density that protects presence, "add-remove": traces of the same time would give it away.
-    tick_ms, window_ticks
-        Length of its ticks, and w: over how many its charges are bounded.
+    limits
+        For each of its products the limit of any w consecutive ticks, in the ledger's units, and w.
+    tick_ms
+        Length of its ticks.
     first_tick, last_tick
         The ticks that it may release; `last_tick` is None for a run without an end.
     horizon_ms
@@ -59,8 +61,8 @@ class Run:
     fingerprint: str
     names: dict[Product, str]
     protects_presence: bool
+    limits: dict[Product, tuple[int, int]]
     tick_ms: int
-    window_ticks: int
     first_tick: int
     last_tick: int | None
     horizon_ms: int | None
@@ -71,6 +73,11 @@ class Run:
     def products(self) -> tuple[Product, ...]:
         """What it publishes."""
         return tuple(product for product in PRODUCTS if product in self.names)
+
+    @property
+    def window_ticks(self) -> int:
+        """The longest w of its products."""
+        return max(window for _, window in self.limits.values())
 
     @property
     def group(self) -> str:
@@ -85,6 +92,7 @@ class Run:
     def load(cls, data: bytes) -> "Run":
         """Decode from JSON."""
         document = orjson.loads(data)
+        document["limits"] = {product: tuple(promised) for product, promised in document["limits"].items()}
         document["inputs"] = tuple(Partition(**part) for part in document["inputs"])
         return cls(**document)
 
@@ -128,7 +136,7 @@ def names_digest(secret: bytes, settings: Settings, product: Product) -> str:
         text = orjson.dumps([privacy.audience, privacy.epoch_ticks, length_s, topics.traces])
         key = subkey(secret, b"names")
     else:
-        text = orjson.dumps([length_s, topics.density, settings.density and settings.density.noise])
+        text = orjson.dumps([length_s, topics.density, settings.density and [settings.density.noise, settings.density.neighbours]])
         key = b""
     return hashlib.blake2b(text, key=key, digest_size=FINGERPRINT_BYTES).hexdigest()
 

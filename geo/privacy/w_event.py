@@ -154,6 +154,11 @@ class Schedule(ABC):
     def offer(self, state: StreamState, tick: int) -> Offer:
         """Return what the schedule would spend on a tick."""
 
+    @property
+    @abstractmethod
+    def largest(self) -> Offer:
+        """The most that any tick may be offered, for the test and for the publication."""
+
     def _least(self) -> int:
         return self.window_ticks
 
@@ -165,6 +170,11 @@ class Uniform(Schedule):
 
     def offer(self, state: StreamState, tick: int) -> Offer:
         """Return the same for each tick."""
+        return self.largest
+
+    @property
+    def largest(self) -> Offer:
+        """A tick's even share."""
         return Offer(0, self.limit // self.window_ticks)
 
 
@@ -177,6 +187,11 @@ class Sample(Schedule):
         """Return the limit, w ticks after the last publication."""
         due = state.last_tick is None or tick - state.last_tick >= self.window_ticks
         return Offer(0, self.limit if due else 0)
+
+    @property
+    def largest(self) -> Offer:
+        """The whole limit."""
+        return Offer(0, self.limit)
 
     def _least(self) -> int:
         return 1
@@ -218,6 +233,11 @@ class BudgetDistribution(_Tested):
         spent = sum(units for then, units in state.publications if tick - then < self.window_ticks)
         return self._with_test(state, (self.for_publications - spent) // 2)
 
+    @property
+    def largest(self) -> Offer:
+        """Half of what all publications have."""
+        return Offer(self.test, self.for_publications // 2)
+
 
 class BudgetAbsorption(_Tested):
     """BA: a changed tick publishes with its own share and those of the quiet ticks before it, and as many ticks after it pay for that.
@@ -236,6 +256,11 @@ class BudgetAbsorption(_Tested):
             return self._with_test(state, unit)
         free = tick - (state.last_tick + state.last_units // unit - 1)
         return self._with_test(state, unit * min(max(free, 0), self.window_ticks))
+
+    @property
+    def largest(self) -> Offer:
+        """The shares of a whole window."""
+        return Offer(self.test, self.for_publications // self.window_ticks * self.window_ticks)
 
 
 def decide(

@@ -28,8 +28,8 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 
 
 @contextmanager
-def partition_consumer(bootstrap: str, topic: str) -> Iterator[tuple[Any, list[Any]]]:
-    """Open a consumer of committed records; yield it with all partitions of the topic in order, none of them assigned."""
+def partition_consumer(bootstrap: str, topic: str, *, committed_only: bool = True) -> Iterator[tuple[Any, list[Any]]]:
+    """Open a consumer, by default of committed records; yield it with all partitions of the topic in order, none of them assigned."""
     require_topics(bootstrap, topic)
     with plain_errors(bootstrap):
         consumer = kafka.KafkaConsumer(
@@ -37,7 +37,7 @@ def partition_consumer(bootstrap: str, topic: str) -> Iterator[tuple[Any, list[A
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            isolation_level="read_committed",
+            isolation_level="read_committed" if committed_only else "read_uncommitted",
             bootstrap_timeout_ms=TIMEOUT_MS,
             request_timeout_ms=TIMEOUT_MS,
             max_poll_records=5_000,

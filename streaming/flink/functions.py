@@ -193,7 +193,8 @@ class PublishDensity(KeyedProcessFunction):  # type: ignore[misc]
     settings, check
         Settings, and the digest by which a worker knows the submitter's secret.
     first_tick, horizon_ms
-        The run's first tick; for a bounded input, the log time up to which ticks close.
+        The run's first tick, or None if the log held nothing when it started: then it is that of the first record. For a bounded input,
+        the log time up to which ticks close.
     earlier
         What earlier runs have spent on density, by tick.
     tiling, version
@@ -201,7 +202,14 @@ class PublishDensity(KeyedProcessFunction):  # type: ignore[misc]
     """
 
     def __init__(
-        self, settings: Settings, check: str, first_tick: int, horizon_ms: int | None, earlier: dict[int, int], tiling: Tiling, version: str
+        self,
+        settings: Settings,
+        check: str,
+        first_tick: int | None,
+        horizon_ms: int | None,
+        earlier: dict[int, int],
+        tiling: Tiling,
+        version: str,
     ) -> None:
         self._settings, self._check, self._first_tick, self._horizon_ms = settings, check, first_tick, horizon_ms
         self._earlier, self._tiling, self._version = earlier, tiling, version
@@ -214,33 +222,37 @@ class PublishDensity(KeyedProcessFunction):  # type: ignore[misc]
         self._grid = tick_grid(self._settings)
         self._publisher = Publisher(self._settings, _worker_secret(self._settings, self._check), self._tiling, self._version, self._earlier)
 
-    def process_element(self, value: Row, ctx: Any) -> None:
-        """Keep a shard's counts until the tick's turn."""
+    def process_element(self, value: Row, ctx: Any) -> Iterator[Row]:
+        """Keep a shard's counts until the tick's turn; if a clock stepped back and it has had that, only account for them."""
         tick, counts = value[0], bytes(value[1])
+        state = self._state.value()
+        if state is not None and tick <= PublisherState.load(state).tick:
+            yield from _blocks(self._publisher.unclosed([ShardCounts.load(counts)]))
+            return
         waiting = self._pending.get(tick)
         self._pending.put(tick, counts if waiting is None else waiting + b"\n" + counts)
-        state = self._state.value()
-        if state is None:
-            state = self._publisher.start(self._first_tick).dump()
-            self._state.update(state)
+        if state is None and self._first_tick is not None:
             self._wake(ctx, self._first_tick)
-        self._wake(ctx, max(tick, PublisherState.load(state).tick + 1))
+        self._wake(ctx, tick)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Row]:
         """Give every tick that the log clock has passed its turn."""
-        watermark = ctx.timer_service().current_watermark()
-        state = PublisherState.load(self._state.value())
+        watermark, saved = ctx.timer_service().current_watermark(), self._state.value()
+        waiting = sorted(self._pending.keys())
+        if saved is not None:
+            state = PublisherState.load(saved)
+        else:
+            state = self._publisher.start(waiting[0] if self._first_tick is None else self._first_tick)
         # Without a horizon, an input that ends does so by a request to stop: ticks that are open then stay open.
-        end = (
-            state.tick + 1
-            if watermark == LAST_WATERMARK and self._horizon_ms is None
-            else _first_open(self._grid, watermark, self._horizon_ms)
-        )
+        drained = watermark == LAST_WATERMARK and self._horizon_ms is None
+        end = state.tick + 1 if drained else _first_open(self._grid, watermark, self._horizon_ms)
         before = state.tick
-        for tick in range(state.tick + 1, end):
-            counts = self._take(tick)
-            outputs, state = self._publisher.close(state, counts)
-            yield from _blocks(outputs)
+        while state.tick + 1 < end:
+            later = (tick for tick in waiting if tick > state.tick)
+            state = self._publisher.pause(state, min(next(later, end), end))
+            if state.tick + 1 < end:
+                outputs, state = self._publisher.close(state, self._take(state.tick + 1))
+                yield from _blocks(outputs)
         if watermark == LAST_WATERMARK:
             for tick in sorted(self._pending.keys()):
                 yield from _blocks(self._publisher.unclosed(self._take(tick)))

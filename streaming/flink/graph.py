@@ -149,7 +149,7 @@ class StreamJob:
         publish = PublishDensity(
             self.settings,
             self.secret_check,
-            self.run.first_tick,
+            self.run.first_tick if any(part.first_ms is not None for part in self.run.inputs) else None,
             self.run.horizon_ms,
             density.earlier,
             density.tiling,

@@ -65,7 +65,7 @@ def test_real_tracks(broker: str, tmp_path: Path) -> None:
     # the same log in another interleaving: one partition, users in another order within each millisecond
     other = sorted(fixes, key=lambda fix: (fix[1], fix[0][::-1]))
     sent = {}
-    for name, order, partitions in (("real", fixes, 2), ("alone", other, 1)):
+    for name, order, partitions in (("real", fixes, 2), ("reordered", other, 1)):
         settings = write_settings(
             tmp_path, broker, name, parallelism=partitions, region=BEIJING, privacy="releases_per_window = 600\nepoch_ticks = 10080\n"
         )
@@ -74,7 +74,7 @@ def test_real_tracks(broker: str, tmp_path: Path) -> None:
         done = run_job(settings)
         assert done.returncode == 0, done.stderr[-2000:]
     for product in ("traces", "releases"):
-        assert rows(broker, f"real-{product}") == rows(broker, f"alone-{product}")
+        assert rows(broker, f"real-{product}") == rows(broker, f"reordered-{product}")
 
     totals: Counter[str] = Counter()
     for row in documents(broker, "real-balance"):

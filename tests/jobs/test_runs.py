@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import UserError
+from jobs.protect import _last_run
 from jobs.runs import admit, alone, earlier_density, earlier_spends, forget_checkpoints, latest_checkpoint
 from streaming.runs import Partition, Run, fingerprint, names_digest
 from streaming.settings import Settings, parse_settings
@@ -19,7 +20,18 @@ def settings(**sections: object) -> Settings:
 
 
 NAMES = names_digest(SECRET, settings(), "traces")
-FIRST = Run("one", {"traces": NAMES}, False, 60_000, 5, 100, 119, 7_230_000, (Partition("fixes", "id", 0, 0, 9, 6_000_000, 7_230_000),), 1)
+FIRST = Run(
+    "one",
+    {"traces": NAMES},
+    False,
+    {"traces": (10, 5)},
+    60_000,
+    100,
+    119,
+    7_230_000,
+    (Partition("fixes", "id", 0, 0, 9, 6_000_000, 7_230_000),),
+    1,
+)
 
 
 def test_an_identical_run_is_no_second_look() -> None:
@@ -68,7 +80,7 @@ def test_names_that_change_within_a_window_are_refused() -> None:
     with pytest.raises(UserError, match="could not be charged"):
         admit(before, [FIRST], spend_again=True)
     with pytest.raises(UserError, match="could not be charged"):
-        admit(replace(before, last_tick=95, window_ticks=7), [FIRST], spend_again=True)
+        admit(replace(before, last_tick=95, limits={"traces": (10, 7)}), [FIRST], spend_again=True)
     admit(replace(before, last_tick=95), [FIRST], spend_again=False)
 
 
@@ -80,7 +92,7 @@ def test_a_topic_made_again_is_another_input() -> None:
 
 
 def test_density_and_traces_are_different_looks_but_share_what_they_say_of_presence() -> None:
-    density = replace(FIRST, fingerprint="two", names={"density": "d"})
+    density = replace(FIRST, fingerprint="two", names={"density": "d"}, limits={"density": (10, 5)})
     admit(density, [FIRST], spend_again=False)
     admit(FIRST, [density], spend_again=False)
     with pytest.raises(UserError, match="--spend-again"):
@@ -88,7 +100,11 @@ def test_density_and_traces_are_different_looks_but_share_what_they_say_of_prese
     with pytest.raises(UserError, match="could not be charged"):
         admit(replace(density, fingerprint="three", names={"density": "e"}), [density], spend_again=True)
     hiding = replace(density, protects_presence=True)
-    for run, earlier in ((hiding, FIRST), (FIRST, hiding), (replace(hiding, names={"density": "d", "traces": "t"}), density)):
+    for run, earlier in (
+        (hiding, FIRST),
+        (FIRST, hiding),
+        (replace(hiding, names={"density": "d", "traces": "t"}, limits={"density": (10, 5), "traces": (10, 5)}), density),
+    ):
         with pytest.raises(UserError, match="who is present"):
             admit(run, [earlier], spend_again=True)
     admit(hiding, [replace(FIRST, first_tick=200, last_tick=300)], spend_again=False)
@@ -100,11 +116,40 @@ def test_spent_density_is_loaded_once_a_look(tmp_path: Path, monkeypatch: pytest
 
     found = [record(95, "a"), record(96, "b"), record(96, "b"), record(96, "c"), record(123, "d"), record(124, "e")]
     monkeypatch.setattr("jobs.runs.documents", lambda *_: iter(found))
+    monkeypatch.setattr("jobs.runs.require_settled", lambda *_: None)
     first = replace(FIRST, names={"density": "d"})
     run = replace(first, fingerprint="two")  # ticks 100 .. 119, windows of 5 ticks
     assert earlier_density(settings(), run, [first], tmp_path, resume=False) == {96: 22, 123: 11}
     assert earlier_density(settings(), run, [], tmp_path, resume=True) == {96: 22, 123: 11}
     assert earlier_density(settings(), run, [FIRST], tmp_path, resume=False) == {}
+
+
+@pytest.mark.parametrize("limits", [(11, 5), (10, 4)])
+def test_a_promise_is_not_weakened_before_a_window_has_passed(limits: tuple[int, int]) -> None:
+    weaker = replace(FIRST, fingerprint="two", limits={"traces": limits}, first_tick=122, last_tick=130)
+    with pytest.raises(UserError, match="lower limit or a longer window"):
+        admit(weaker, [FIRST], spend_again=True)
+    admit(replace(weaker, first_tick=124), [FIRST], spend_again=False)
+    admit(replace(weaker, limits={"traces": (9, 6)}), [FIRST], spend_again=True)
+
+
+def test_density_of_the_other_relation_is_refused_nearby() -> None:
+    def named(neighbours: str) -> str:
+        return names_digest(SECRET, settings(density={"tiling": "t", "neighbours": neighbours}), "density")
+
+    assert named("replace-one") != named("add-remove")
+
+
+def test_a_run_is_not_resumed_after_another_look_at_its_ticks() -> None:
+    config = settings()
+    print_of = fingerprint(SECRET, config, ["traces"], FIRST.inputs, FIRST.horizon_ms)
+    last = replace(FIRST, fingerprint=print_of)
+    other = replace(FIRST, fingerprint="two", names={"traces": NAMES, "density": "d"})
+    assert _last_run(config, SECRET, ["traces"], None, [last]) == last
+    with pytest.raises(UserError, match="has looked at some of these ticks since"):
+        _last_run(config, SECRET, ["traces"], None, [last, other])
+    later = replace(other, first_tick=300, last_tick=310)
+    assert _last_run(config, SECRET, ["traces"], None, [last, later]) == last
 
 
 def test_a_run_survives_its_record() -> None:
@@ -113,6 +158,7 @@ def test_a_run_survives_its_record() -> None:
 
 def test_spends_of_a_window_before_and_after_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = [94, 95, 107, 119, 123, 124]
+    monkeypatch.setattr("jobs.runs.require_settled", lambda *_: None)
     monkeypatch.setattr("jobs.runs.spent_releases", lambda _: iter(("name", tick, 7) for tick in ticks))
     run = replace(FIRST, fingerprint="two")  # ticks 100 .. 119
     spends = earlier_spends(settings(privacy={"window_ticks": 5}), run, [FIRST], tmp_path, resume=False)

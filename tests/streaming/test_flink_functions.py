@@ -130,7 +130,7 @@ def test_what_waits_beyond_the_horizon_is_accounted_for_and_not_released(tmp_pat
 class Merge:
     """The publishing step under its one key."""
 
-    def __init__(self, folder: Path, first_tick: int, horizon_ms: int | None = None, silent_ticks: int = 60) -> None:
+    def __init__(self, folder: Path, first_tick: int | None, horizon_ms: int | None = None, silent_ticks: int = 60) -> None:
         (folder / "secret").write_text("6b" * 32)
         region = {"name": "helsinki", "south": 60.0, "west": 24.5, "north": 60.4, "east": 25.4}
         settings = parse_settings(
@@ -150,10 +150,11 @@ class Merge:
         timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.timers.add)
         self.context = SimpleNamespace(timer_service=lambda: timers)
 
-    def send(self, tick: int, users: int, shard: int = 0) -> None:
+    def send(self, tick: int, users: int, shard: int = 0) -> list[dict[str, Any]]:
         rows = np.zeros(users, RECORD)
         rows["user"], rows["tick"], rows["lat_e7"], rows["lon_e7"] = np.arange(1, users + 1), tick, 602_000_000, 249_000_000
-        self.step.process_element(Row(tick, count_tick(self.step._tiling, shard, tick, rows).dump()), self.context)
+        counts = count_tick(self.step._tiling, shard, tick, rows).dump()
+        return [orjson.loads(lines.split("\t")[1]) for _, lines in self.step.process_element(Row(tick, counts), self.context)]
 
     def advance(self, watermark: int) -> dict[str, list[dict[str, Any]]]:
         """Let time pass; return the rows that came out, by topic."""
@@ -193,6 +194,22 @@ def test_a_live_run_that_is_drained_publishes_no_open_tick(tmp_path: Path) -> No
     out = merge.advance(LAST_WATERMARK)
     assert "density" not in out
     assert [(row["used"], row["withheld"]) for row in out["balance"]] == [(0, 5)]
+
+
+def test_a_log_that_held_nothing_begins_with_its_first_record(tmp_path: Path) -> None:
+    merge = Merge(tmp_path, first_tick=None)
+    merge.send(TICK + 1, 2, shard=1)
+    merge.send(TICK, 3)
+    assert [row["tick"] for row in merge.advance(merge.grid.closes_ms(TICK + 2) - 1)["density"]] == [TICK, TICK + 1, TICK + 2]
+
+
+def test_counts_of_a_tick_that_has_had_its_turn_are_accounted_for_at_once(tmp_path: Path) -> None:
+    merge = Merge(tmp_path, first_tick=TICK)
+    merge.send(TICK, 3)
+    merge.advance(merge.grid.closes_ms(TICK + 5) - 1)
+    (balance,) = merge.send(TICK + 2, 4)
+    assert (balance["used"], balance["withheld"]) == (0, 4)
+    assert not merge.pending
 
 
 def test_years_of_public_silence_are_skipped(tmp_path: Path) -> None:

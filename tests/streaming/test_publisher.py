@@ -179,6 +179,9 @@ def test_what_does_not_fit_is_refused() -> None:
             settings(epsilon=epsilon)
     with pytest.raises(ValueError, match="limit"):
         Stream(settings(epsilon=1e-6))
+    for schedule, epsilon in (("budget-absorption", 400.0), ("budget-distribution", 500.0), ("sample", 400.0)):
+        with pytest.raises(ValueError, match="Lower density"):
+            Stream(settings(epsilon=epsilon, window_ticks=20, schedule=schedule))
     with pytest.raises(ValueError, match=r"\[density\]"):
         Publisher(parse_settings({"region": REGION, "secret": {"env": "X"}}), SECRET, TILING, "v")
     with pytest.raises(ValueError, match="version"):
