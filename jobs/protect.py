@@ -1,5 +1,6 @@
 """The programs `wayveil run traces`, `density` and `all`: check everything first, then run the graph until it ends."""
 
+import signal
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
@@ -119,6 +120,11 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
             raise UserError("The last run left no checkpoint, because it ended or had not come to one: start it without --resume.")
         if not options.resume:
             runs.admit(run, earlier, options.spend_again)
+            if runs.latest_checkpoint(folder) is not None:
+                raise UserError(
+                    f"This very run was stopped and can go on: pass --resume, or remove the folder {folder} to write its rows once more."
+                )
+            runs.supersede(settings, run, earlier)
             runs.forget_checkpoints(folder)
         spends = runs.earlier_spends(settings, run, earlier, folder, options.resume) if "traces" in products else EarlierSpends.none()
         spent = runs.earlier_density(settings, run, earlier, folder, options.resume) if tiling else {}
@@ -164,17 +170,35 @@ def _check_publisher(settings: Settings, secret: bytes, density: "DensityInput")
 def _run(job: "StreamJob", say: Callable[[str], None]) -> None:
     source = ", ".join(source.topic for source in job.settings.source)
     say("starting Flink: about 20 seconds" + (f", from {job.resume.name}" if job.resume else ""))
+    client = None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         result = job.start()
         products = " and ".join(getattr(job.settings.topics, product) for product in job.run.products)
         say(f"running: {source} -> {products}; rows can be read after the next checkpoint")
+        client = result.get_job_client()
         if job.resume:
-            _follow_resumed(job, result.get_job_client())
+            _follow_resumed(job, client)
         result.wait()
+    except KeyboardInterrupt:
+        if client is not None:
+            _stop(job, client, say)
+        raise
     except Exception as error:
         raise UserError(f"The job failed: {_cause(error)} Its checkpoints are kept; mend the cause and go on with --resume.") from error
     runs.forget_checkpoints(job.checkpoint_dir)
     say("ended: all of its input is accounted for")
+
+
+def _stop(job: "StreamJob", client: Any, say: Callable[[str], None]) -> None:
+    say("stopping: what has been written is committed first")
+    try:
+        job.stop(client)
+    except Exception:  # no savepoint can be made of a job that has not started, or is restarting
+        client.cancel().result()
+        say("stopped without a savepoint: --resume goes on from the last checkpoint, if there is one")
+    else:
+        say("stopped: go on with --resume")
 
 
 def _follow_resumed(job: "StreamJob", client: Any) -> None:

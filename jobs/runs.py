@@ -4,6 +4,7 @@ import fcntl
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import orjson
 
 from jobs.errors import UserError
-from jobs.kafka import documents, identify_topics, log_ranges, read_committed, require_settled, send_all
+from jobs.kafka import abort_transactions, documents, identify_topics, log_ranges, read_committed, require_settled, send_all
 from streaming.clock import now_ms
 from streaming.earlier import EarlierSpends
 from streaming.publisher import limit_units
@@ -31,6 +32,7 @@ __all__ = [
     "plan",
     "record",
     "spent_releases",
+    "supersede",
 ]
 
 EARLIER_FILE = "earlier.npz"
@@ -111,11 +113,24 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
                 f"An earlier run promised a lower limit or a longer window of {product} for some of this time, or less than a window from "
                 "it: restore it; a limit may be raised only once a window has passed."
             )
-    if not spend_again and any(set(other.products) & set(run.products) for other in overlapping(run, earlier)):
+    again = [other for other in overlapping(run, earlier) if set(other.products) & set(run.products)]
+    if again and not spend_again:
         raise UserError(
-            "An earlier, different run covers some of these ticks: continue it with --resume, or pass --spend-again to spend "
-            "privacy budget on them a second time (the earlier spends are then loaded into the ledger)."
+            f"An earlier, different run covers some of these ticks ({_described(again[-1])}): go on with that one by --resume under its "
+            "settings, or pass --spend-again to spend privacy budget on them a second time (the earlier spends are then loaded into the "
+            "ledger)."
         )
+
+
+def supersede(settings: Settings, run: Run, earlier: list[Run]) -> int:
+    """End what is left of the runs that cannot go on once this one has started, so that nothing they wrote stays open; return how many."""
+    near = [other for other in overlapping(run, earlier, within_window=True) if set(other.products) & set(run.products)]
+    return abort_transactions(settings.kafka.bootstrap, {other.group for other in near})
+
+
+def _described(run: Run) -> str:
+    started = datetime.fromtimestamp(run.started_ms / 1000, UTC)
+    return f"{' and '.join(run.products)}, started {started:%Y-%m-%d %H:%M:%S} UTC, run {run.fingerprint[:8]}"
 
 
 def record(settings: Settings, run: Run) -> None:
@@ -195,8 +210,8 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def latest_checkpoint(folder: Path, job: str = "*") -> Path | None:
-    """Return the newest complete checkpoint of a run, or of one Flink job of it, or None."""
-    found = [(meta.stat().st_mtime_ns, meta.parent) for meta in folder.glob(f"{job}/chk-*/_metadata")]
+    """Return the newest complete checkpoint or savepoint of a run, or of one Flink job of it, or None."""
+    found = [(meta.stat().st_mtime_ns, meta.parent) for meta in folder.glob(f"{job}/*-*/_metadata")]
     return max(found)[1] if found else None
 
 

@@ -166,9 +166,16 @@ class Density:
         Raises
         ------
         DensityError
-            If it is not of this version, or was counted on another tiling.
+            If it is no record of density, not of this version, or was counted on another tiling.
         """
-        document = orjson.loads(value)
+        try:
+            document = orjson.loads(value)
+            return cls._of(document, tiling)
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise DensityError("this is no record of density: read the topic that topics.density names") from error
+
+    @classmethod
+    def _of(cls, document: dict[str, Any], tiling: Tiling) -> "Density":
         if document["v"] != SCHEMA_VERSION:
             raise DensityError(f"the record has version {document['v']} and this release reads {SCHEMA_VERSION}: use the one that wrote it")
         if document["tree"] != tiling.version:
@@ -197,8 +204,8 @@ class Density:
         """Count the users in a polygon.
 
         Tiles inside it count whole, tiles that it cuts by the share of their road that is inside, more of it where neighbouring tiles are
-        fuller. Users outside the region have no place
-        and are never counted. Post-processing of a published record: it costs nothing.
+        fuller. Users outside the region have no place and are never counted, so a polygon that misses the region is refused. Post-
+        processing of a published record: it costs nothing.
 
         Parameters
         ----------
@@ -211,7 +218,7 @@ class Density:
         Raises
         ------
         DensityError
-            If nothing has been published yet.
+            If nothing has been published yet, or the polygon misses the region.
         ValueError
             If the polygon is empty, crosses itself or has coordinates that are not finite, or `confidence` is outside its range.
         """
@@ -221,6 +228,8 @@ class Density:
             raise DensityError("nothing has been published up to this tick: read a later record")
         ranges, tree = _ranges(self.tiling), self.tiling.tree
         leaf, share = ranges.coverage_of_degrees(polygon)
+        if not len(leaf):
+            raise DensityError("nobody is counted there, since the range misses the tiling's region: give longitude first, then latitude")
         nodes = tree.leaves[leaf]
         weights = np.zeros(len(tree))
         weights[nodes] = share

@@ -9,10 +9,9 @@ from typing import Any
 import orjson
 from kafka import errors as kafka_errors
 
-from jobs.errors import UserError
 from jobs.kafka.connect import partition_consumer
 
-__all__ = ["LogRange", "documents", "log_ranges", "read_committed", "require_settled"]
+__all__ = ["LogRange", "documents", "log_ranges", "read_committed"]
 
 STALL_S = 30.0
 POLL_MS = 200
@@ -64,25 +63,6 @@ def log_ranges(bootstrap: str, topic: str) -> dict[int, LogRange]:
                 else LogRange(begin, last.offset + 1, first.timestamp, last.timestamp)
             )
         return ranges
-
-
-def require_settled(bootstrap: str, topic: str) -> None:
-    """Refuse to go on while a transaction of a stopped job is open in a topic: what it holds back could not be read.
-
-    Raises
-    ------
-    UserError
-        If records lie behind an open transaction.
-    """
-    with partition_consumer(bootstrap, topic) as (consumer, partitions):
-        stable = consumer.end_offsets(partitions)
-    with partition_consumer(bootstrap, topic, committed_only=False) as (consumer, partitions):
-        last = consumer.end_offsets(partitions)
-    if any(last[partition] > stable[partition] for partition in partitions):
-        raise UserError(
-            f"A stopped job has left an open transaction in topic {topic}, which hides rows: go on with that job's --resume, or wait until "
-            "kafka.transaction_timeout_s has passed."
-        )
 
 
 def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:

@@ -22,6 +22,7 @@ from streaming.settings import Settings
 
 __all__ = ["DensityInput", "StreamJob"]
 
+SAVEPOINTS = "savepoints"
 BLOCK = DataTypes.ROW([DataTypes.FIELD("shard", DataTypes.INT()), DataTypes.FIELD("block", DataTypes.BYTES())])
 READ_RAW = """
     CREATE TABLE raw_{number} (
@@ -141,9 +142,16 @@ class StreamJob:
 
     def drain(self, client: JobClient) -> None:
         """End the job as if its sources had ended: the last watermark, a last savepoint, and the commit of what it wrote."""
+        self._end(client, drain=True)
+
+    def stop(self, client: JobClient) -> None:
+        """Stop the job where it is, with a savepoint to go on from and the commit of what it wrote until then."""
+        self._end(client, drain=False)
+
+    def _end(self, client: JobClient, *, drain: bool) -> None:
         # JobClient.stop_with_savepoint of PyFlink 2.3 calls a Java method that Flink 2 no longer has.
         form = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.NATIVE
-        client._j_job_client.stopWithSavepoint(True, (self.checkpoint_dir / "ended").resolve().as_uri(), form).get()
+        client._j_job_client.stopWithSavepoint(drain, (self.checkpoint_dir / SAVEPOINTS).resolve().as_uri(), form).get()
 
     def _published(self, closed: DataStream, density: DensityInput) -> DataStream:
         publish = PublishDensity(

@@ -81,4 +81,11 @@ def test_bad_questions_are_refused() -> None:
             density.range_count(polygon)
     with pytest.raises(ValueError, match="confidence"):
         density.range_count(BOX, confidence=1.0)
-    assert density.range_count(shapely.box(10, 10, 11, 11)).count == 0
+    with pytest.raises(DensityError, match="longitude first"):
+        density.range_count(shapely.box(60.1, 24.6, 60.2, 24.8))
+
+
+@pytest.mark.parametrize("value", [b"{}", b"[]", b"null", b"1", b'"v"', b"{", b""])
+def test_what_is_no_record_is_refused(value: bytes) -> None:
+    with pytest.raises(DensityError, match="no record of density"):
+        Density.load(value, TILING)
