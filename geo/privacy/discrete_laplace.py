@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geo.privacy.thresholds import BITS, Thresholds
+from geo.privacy.thresholds import BITS, GUARD_BITS, ONE, Thresholds, agreed, exp_bounds
 
 __all__ = ["MAX_EXPONENT", "MIN_EXPONENT", "MIN_WIDE_EXPONENT", "DiscreteLaplace", "WideDiscreteLaplace"]
 
@@ -18,9 +18,6 @@ MIN_WIDE_EXPONENT = Decimal("1e-7")
 MAX_EXPONENT = Decimal(50)
 
 _TAIL_BITS = 100
-_GUARD_BITS = 320
-_DIGITS = 120
-_ONE = 1 << _GUARD_BITS
 
 
 class _TwoSidedGeometric:
@@ -201,65 +198,48 @@ class WideDiscreteLaplace(_TwoSidedGeometric):
         return np.where(block >= 0, block * self.block + place, (block + 1) * self.block - 1 - place)
 
 
-def _exp_bounds(exponent: Decimal) -> tuple[int, int]:
-    """Return 2^320 exp(-exponent) as a lower and an upper bound."""
-    context = Context(prec=_DIGITS)
-    # A minus sign would round to the 28 digits of the default context. Decimal's exp is rounded correctly, so its two neighbours
-    # enclose the exact value.
-    nearest = context.exp(exponent.copy_negate())
-    return math.floor(Fraction(context.next_minus(nearest)) * _ONE), math.ceil(Fraction(context.next_plus(nearest)) * _ONE)
-
-
-def _agreed(low: int, high: int) -> int:
-    """Return 128 of the 320 bits of a number that lies between two bounds."""
-    value = low >> (_GUARD_BITS - BITS)
-    if value != high >> (_GUARD_BITS - BITS):
-        raise ArithmeticError("The bounds of a threshold do not agree: choose an exponent with other digits.")
-    return value
-
-
 @lru_cache(maxsize=32)
 def _table(exponent: Decimal) -> tuple[int, Fraction, Thresholds]:
-    low_a, high_a = _exp_bounds(exponent)
+    low_a, high_a = exp_bounds(exponent)
     # P(Z >= k) = P(Z <= -k) = a^k / (1 + a): bounds for k = 1, 2, ... until the tail beyond k - 1 is negligible.
-    low, high = _ONE * _ONE // (_ONE + high_a), _ONE * _ONE // (_ONE + low_a) + 1
+    low, high = ONE * ONE // (ONE + high_a), ONE * ONE // (ONE + low_a) + 1
     tails: list[int] = []
-    limit = _ONE >> (_TAIL_BITS + 1)
+    limit = ONE >> (_TAIL_BITS + 1)
     while True:
-        low, high = low * low_a >> _GUARD_BITS, (high * high_a >> _GUARD_BITS) + 1
+        low, high = low * low_a >> GUARD_BITS, (high * high_a >> GUARD_BITS) + 1
         if high < limit and tails:
             break
-        tails.append(_agreed(low, high))
+        tails.append(agreed(low, high))
     reach = len(tails)
     # exp of a non-zero rational is irrational, so floor(2^128 (1 - t)) = 2^128 - 1 - floor(2^128 t).
     table = tails[::-1] + [(1 << BITS) - 1 - tail for tail in tails]
-    delta = Fraction(2 * reach + 1, 1 << (BITS + 1)) + Fraction(2 * high, _ONE)
+    delta = Fraction(2 * reach + 1, 1 << (BITS + 1)) + Fraction(2 * high, ONE)
     return reach, delta, Thresholds(table)
 
 
 @lru_cache(maxsize=128)
 def _two_tables(exponent: Decimal) -> tuple[int, Fraction, Thresholds, Thresholds]:
     block = 1 << (int(Decimal(1 << 7) / exponent).bit_length() // 2)
-    low_a, high_a = _exp_bounds(exponent)
+    low_a, high_a = exp_bounds(exponent)
     # a^r for r = 0 .. block.
-    low, high = [_ONE], [_ONE]
+    low, high = [ONE], [ONE]
     for _ in range(block):
-        low.append(low[-1] * low_a >> _GUARD_BITS)
-        high.append((high[-1] * high_a >> _GUARD_BITS) + 1)
+        low.append(low[-1] * low_a >> GUARD_BITS)
+        high.append((high[-1] * high_a >> GUARD_BITS) + 1)
     # P(place <= r) = (1 - a^(r + 1)) / (1 - a^block).
-    low_all, high_all = _ONE - high[block], _ONE - low[block]
-    fine = [_agreed((_ONE - high[r]) * _ONE // high_all, (_ONE - low[r]) * _ONE // low_all + 1) for r in range(1, block)]
+    low_all, high_all = ONE - high[block], ONE - low[block]
+    fine = [agreed((ONE - high[r]) * ONE // high_all, (ONE - low[r]) * ONE // low_all + 1) for r in range(1, block)]
     # P(Z >= q block) = a^(q block) / (1 + a) and P(Z < -q block) = a · a^(q block) / (1 + a), for q = 0, 1, ...
     low_step, high_step = low[block], high[block]
-    low_tail, high_tail = _ONE, _ONE
+    low_tail, high_tail = ONE, ONE
     positive: list[int] = []
     negative: list[int] = []
-    while not negative or high_tail >= _ONE >> _TAIL_BITS:
-        low_t, high_t = low_tail * _ONE // (_ONE + high_a), high_tail * _ONE // (_ONE + low_a) + 1
-        positive.append(_agreed(_ONE - high_t, _ONE - low_t))
-        negative.append(_agreed(low_t * low_a >> _GUARD_BITS, (high_t * high_a >> _GUARD_BITS) + 1))
-        low_tail, high_tail = low_tail * low_step >> _GUARD_BITS, (high_tail * high_step >> _GUARD_BITS) + 1
+    while not negative or high_tail >= ONE >> _TAIL_BITS:
+        low_t, high_t = low_tail * ONE // (ONE + high_a), high_tail * ONE // (ONE + low_a) + 1
+        positive.append(agreed(ONE - high_t, ONE - low_t))
+        negative.append(agreed(low_t * low_a >> GUARD_BITS, (high_t * high_a >> GUARD_BITS) + 1))
+        low_tail, high_tail = low_tail * low_step >> GUARD_BITS, (high_tail * high_step >> GUARD_BITS) + 1
     # P(C <= -1 - q) for q from the last block to 0; the last of these is also P(C < 0) = 1 - P(Z >= 0).
     coarse = negative[::-1] + positive[1:]
-    delta = Fraction(2 * len(negative) + block, 1 << (BITS + 1)) + Fraction(high_tail, _ONE)
+    delta = Fraction(2 * len(negative) + block, 1 << (BITS + 1)) + Fraction(high_tail, ONE)
     return block, delta, Thresholds(coarse), Thresholds(fine)

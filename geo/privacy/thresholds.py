@@ -1,13 +1,45 @@
 """Draws from a finite distribution by comparing uniform 128-bit integers with integer thresholds."""
 
+import math
+from decimal import Context, Decimal
+from fractions import Fraction
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BITS", "DRAW_BYTES", "Thresholds"]
+__all__ = ["BITS", "DRAW_BYTES", "GUARD_BITS", "ONE", "Thresholds", "agreed", "exp_bounds"]
 
 BITS = 128
 DRAW_BYTES = 16
+GUARD_BITS = 320
+ONE = 1 << GUARD_BITS
+"""Bounds of probabilities are integers in units of 2^-320."""
+
 _WORD = 64
+_DIGITS = 120
+
+
+def exp_bounds(exponent: Decimal) -> tuple[int, int]:
+    """Return 2^320 exp(-exponent) as a lower and an upper bound."""
+    context = Context(prec=_DIGITS)
+    # A minus sign would round to the 28 digits of the default context. Decimal's exp is rounded correctly, so its two neighbours
+    # enclose the exact value.
+    nearest = context.exp(exponent.copy_negate())
+    return math.floor(Fraction(context.next_minus(nearest)) * ONE), math.ceil(Fraction(context.next_plus(nearest)) * ONE)
+
+
+def agreed(low: int, high: int) -> int:
+    """Return the first 128 of the 320 bits of a probability that lies between two bounds.
+
+    Raises
+    ------
+    ArithmeticError
+        If the bounds differ in them.
+    """
+    value = low >> (GUARD_BITS - BITS)
+    if value != high >> (GUARD_BITS - BITS):
+        raise ArithmeticError("The bounds of a threshold do not agree: choose an exponent with other digits.")
+    return value
 
 
 class Thresholds:

@@ -22,7 +22,6 @@ _DECIMALS = 6
 _NOISE_BYTES, _LOOK_BYTES = 32, 8
 _HALF_TURN = 180.0
 _MAX_STEP_M = 100_000
-_MAX_LEVEL = 255
 _MAX_Q = 0.999999
 
 
@@ -82,7 +81,7 @@ class WindowMean:
         The metric form of differential privacy of Andrés et al. (CCS 2013) and Chatzikokolakis et al. (PETS 2013), with the discrete
         distribution of Ghosh, Roughgarden, Sundararajan (STOC 2009).
 
-    The noise is a keyed function of (user, tick, level, parameters, true cell): the same input gives the same output, so that repeating
+    The noise is a keyed function of (user, tick, parameters, true cell): the same input gives the same output, so that repeating
     a run reveals nothing more and cannot be averaged, while another cell gets independent noise. The guarantee is over the secret, and
     assumes that BLAKE2b keyed with it is a pseudo-random function. Equal outputs at one tick in two runs show equal cells: a
     second run over changed input is a second release and has to be charged.
@@ -95,8 +94,6 @@ class WindowMean:
         Grid step in plane metres, 1 to 100000.
     nano_epsilon_per_m : int
         eps_m in units of 1e-9 per ground metre, at least 1. With `step_m` it has to give an exponent from 1e-4 to 50.
-    level : int, default 0
-        Place in the refinement chain, part of the noise's key; 0 to 255.
 
     Attributes
     ----------
@@ -110,6 +107,8 @@ class WindowMean:
         Ground metres D up to which delta · (1 + exp(L)) <= 2^-30; 0 if there are none.
     fallback_cell : ndarray of int64 with shape (2,)
         Public cell of a window that has no usable position: the middle of the region.
+    parameters : bytes
+        Digest of all parameters, part of the noise's key.
     cell_bounds : ndarray of int64 with shape (4,)
         Smallest and largest cell: x0, y0, x1, y1.
 
@@ -121,14 +120,12 @@ class WindowMean:
 
     name = "window-mean/discrete-laplace-per-axis"
 
-    def __init__(self, plane: Plane, step_m: int, nano_epsilon_per_m: int, level: int = 0) -> None:
+    def __init__(self, plane: Plane, step_m: int, nano_epsilon_per_m: int) -> None:
         if not 1 <= step_m <= _MAX_STEP_M:
             raise ValueError("`step_m` should be from 1 to 100000 metres.")
         if not 1 <= nano_epsilon_per_m < 1 << 63:
             raise ValueError("`nano_epsilon_per_m` should be at least 1 and below 2^63.")
-        if not 0 <= level <= _MAX_LEVEL:
-            raise ValueError("`level` should be from 0 to 255.")
-        self.plane, self.step_m, self.nano_epsilon_per_m, self.level = plane, step_m, nano_epsilon_per_m, level
+        self.plane, self.step_m, self.nano_epsilon_per_m = plane, step_m, nano_epsilon_per_m
         self._epsilon = Decimal(nano_epsilon_per_m).scaleb(-9)
         divisor = _UP.multiply(_UP.next_plus(_UP.sqrt(Decimal(2))), Decimal(plane.scale_max))
         self.exponent = Context(prec=40, rounding=ROUND_FLOOR).divide(self._epsilon * step_m, divisor)
@@ -144,8 +141,8 @@ class WindowMean:
         region = plane.region
         middle = "laea/WGS84/region-middle/mm"
         text = repr((middle, *map(float.hex, map(float, (region.south, region.west, region.north, region.east)))))
-        text += repr((self.name, step_m, nano_epsilon_per_m, level, str(self.exponent)))
-        self._parameters = hashlib.blake2b(text.encode(), digest_size=32).digest()
+        text += repr((self.name, step_m, nano_epsilon_per_m, str(self.exponent)))
+        self.parameters = hashlib.blake2b(text.encode(), digest_size=32).digest()
 
     def cells(self, sum_mm: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the grid cells of window means, clipped to the grid; halves round up.
@@ -203,7 +200,7 @@ class WindowMean:
         """
         messages = np.empty(len(cells), dtype=_MESSAGE)
         messages["user"], messages["tick"], messages["x"], messages["y"] = user, tick, cells[:, 0], cells[:, 1]
-        bits = digests(subkey(secret, b"window-mean", self._parameters), messages, _NOISE_BYTES + _LOOK_BYTES)
+        bits = digests(subkey(secret, b"window-mean", self.parameters), messages, _NOISE_BYTES + _LOOK_BYTES)
         noise = self.noise.sample(np.ascontiguousarray(bits[:, :_NOISE_BYTES]).reshape(-1, 16)).reshape(-1, 2)
         look = np.ascontiguousarray(bits[:, _NOISE_BYTES:]).view("<u8")[:, 0].astype(np.uint64)
         return np.asarray(cells + noise, dtype=np.int64), look
