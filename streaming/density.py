@@ -238,10 +238,12 @@ class Density:
         error = math.sqrt(variance_of_sum(tree, variance, weights))
         unbiased = float(share @ self.unbiased[nodes])
         reach = -math.log1p(-confidence) / math.sqrt(2) * error
-        # The best guess of where users are inside a tile rises towards fuller neighbours; the interval is that of fixed shares.
+        # The best guess of where users are inside a tile rises towards fuller neighbours; the interval is that of fixed shares, made wide
+        # enough to hold the guess.
         count = self.count[tree.leaves]
         leaf, share = ranges.coverage_of_degrees(polygon, count)
-        return RangeCount(float(share @ count[leaf]), max(0.0, unbiased - reach), max(0.0, unbiased + reach), error)
+        guess = float(share @ count[leaf])
+        return RangeCount(guess, max(0.0, min(unbiased - reach, guess)), max(unbiased + reach, guess), error)
 
 
 def _short(errors: NDArray[np.float64]) -> Sequence[float]:
