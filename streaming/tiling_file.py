@@ -6,16 +6,12 @@ box in lattice cells, half open), `road_m` (metres of road below it), `cell_x` `
 the roads come from, what the tiling was built for, and the digests. The geometry is for maps alone: jobs use the boxes.
 """
 
-import hashlib
-import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from geo.plane import Plane, Region
@@ -23,16 +19,18 @@ from geo.privacy.tree_counts import Neighbours
 from geo.tiling.shapes import wkb_on_ground
 from geo.tiling.tiling import Tiling
 from geo.tree import Tree
+from streaming.geoparquet import Kind, read_artefact, write_artefact
 
 __all__ = ["FORMAT_VERSION", "Origin", "TilingFileError", "load_tiling", "save_tiling"]
 
 FORMAT_VERSION = 2
-GEOPARQUET_VERSION = "1.1.0"
-KEY = b"wayveil"
 
 
 class TilingFileError(ValueError):
     """The file is no usable tiling; one sentence tells why."""
+
+
+KIND = Kind("tiling", "a tiling", b"wayveil", FORMAT_VERSION, ("Polygon", "MultiPolygon"), "wayveil tiling build", TilingFileError)
 
 
 @dataclass(frozen=True)
@@ -70,28 +68,15 @@ def save_tiling(path: Path, tiling: Tiling, origin: Origin) -> None:
     tiling : Tiling
     origin : Origin
     """
-    geometry = wkb_on_ground(tiling.lattice, tiling.box)
     region = tiling.plane.region
     head = {
-        "format_version": FORMAT_VERSION,
         "region": {**asdict(region), **{side: float(getattr(region, side)) for side in ("south", "west", "north", "east")}},
         "cell_m": int(tiling.cell_m),
         "off_road": float(tiling.off_road),
         "digest": tiling.digest,
         **asdict(origin),
     }
-    head["checksum"] = _checksum(head, geometry)
-    column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"], "orientation": "counterclockwise", "edges": "planar"}
-    # Without `crs`, coordinates are longitude and latitude in OGC:CRS84 (GeoParquet 1.1.0).
-    geo = {"version": GEOPARQUET_VERSION, "primary_column": "geometry", "columns": {"geometry": column}}
-    metadata = {b"geo": json.dumps(geo).encode(), KEY: json.dumps(head, ensure_ascii=False).encode()}
-    table = pa.table(_columns(tiling, geometry)).replace_schema_metadata(metadata)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        pq.write_table(table, part, compression="zstd", write_page_checksum=True)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_artefact(path, KIND, head, _columns(tiling, wkb_on_ground(tiling.lattice, tiling.box)))
 
 
 def load_tiling(path: Path) -> tuple[Tiling, Origin]:
@@ -113,29 +98,7 @@ def load_tiling(path: Path) -> tuple[Tiling, Origin]:
     TilingFileError
         If the file cannot be read, is no tiling, has another format version, or differs from its checksums.
     """
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            head = json.loads((file.schema_arrow.metadata or {}).get(KEY, b"null"))
-            if not isinstance(head, dict):
-                raise TilingFileError(f"`{path}` is a Parquet file, but no tiling: build one with `wayveil tiling build`.")
-            if head.get("format_version") != FORMAT_VERSION:
-                raise TilingFileError(
-                    f"`{path}` has another format version than {FORMAT_VERSION}: build the tiling again with this program."
-                )
-            table = file.read()
-        tiling, origin = _tiling(head, table), Origin(*(head[name] for name in Origin.__dataclass_fields__))
-        expected = _checksum({name: value for name, value in head.items() if name != "checksum"}, table["geometry"].to_pylist())
-        if head["digest"] != tiling.digest or head["checksum"] != expected:
-            raise TilingFileError(f"`{path}` differs from its checksum: it was changed or damaged after it was built.")
-    except TilingFileError:
-        raise
-    except FileNotFoundError:
-        raise TilingFileError(f"`{path}` does not exist: build a tiling with `wayveil tiling build`.") from None
-    except pa.ArrowInvalid:
-        raise TilingFileError(f"`{path}` is no Parquet file: build a tiling with `wayveil tiling build`.") from None
-    except (OSError, pa.ArrowException, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise TilingFileError(f"`{path}` cannot be read as a tiling: it was changed or damaged ({type(error).__name__}).") from error
-    return tiling, origin
+    return read_artefact(path, KIND, _read)
 
 
 def _columns(tiling: Tiling, geometry: list[bytes | None]) -> dict[str, Any]:
@@ -169,6 +132,11 @@ def _columns(tiling: Tiling, geometry: list[bytes | None]) -> dict[str, Any]:
     }
 
 
+def _read(head: dict[str, Any], table: Any) -> tuple[tuple[Tiling, Origin], str]:
+    tiling, origin = _tiling(head, table), Origin(*(head[name] for name in Origin.__dataclass_fields__))
+    return (tiling, origin), tiling.digest
+
+
 def _tiling(head: dict[str, Any], table: Any) -> Tiling:
     tree = Tree(_numbers(table["parent"]))
     box = np.stack([_numbers(table[name]) for name in ("x0", "y0", "x1", "y1")], axis=1)
@@ -187,10 +155,3 @@ def _numbers(column: Any) -> NDArray[np.int64]:
     if column.null_count:
         raise ValueError("a number is missing")
     return np.asarray(column.to_numpy(), np.int64)
-
-
-def _checksum(head: dict[str, Any], geometry: list[bytes | None]) -> str:
-    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
-    for shape in geometry:
-        digest.update(len(shape or b"").to_bytes(8, "little") + (shape or b""))
-    return digest.hexdigest()

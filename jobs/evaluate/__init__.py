@@ -1,0 +1,1 @@
+"""The programs `wayveil evaluate …`: how useful what is released is, on samples whose truth is known."""
