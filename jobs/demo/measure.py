@@ -1,11 +1,11 @@
-"""Last but one step of the demo: check that the counts add up, and measure how far from the truth the releases are.
+"""Measure how far from the truth the releases to each audience are.
 
 Only the demo compares with the truth: it has the secret and the raw fixes, which nobody downstream has.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,44 +14,22 @@ from numpy.typing import NDArray
 from pyproj import Geod
 
 from geo.privacy.prf import subkey
+from jobs.demo.counts import Rows
 from jobs.demo.sample import Sample
 from jobs.errors import UserError
 from streaming.decode import user_id
 from streaming.pseudonyms import Pseudonyms
-from streaming.release import OUTCOMES, STATUSES
-from streaming.settings import PRODUCTS, Settings, TickSettings
+from streaming.settings import Settings, TickSettings
 
-__all__ = ["Comparison", "Counts", "compare", "count"]
+__all__ = ["Comparison", "Truth", "compare", "true_means"]
 
 METRES_PER_DEGREE = 111_320.0
 _EARTH = Geod(ellps="WGS84")
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Totals of the topics that count.
-
-    Attributes
-    ----------
-    records : int
-        Input records that the job accounted for.
-    outcomes : mapping of str to mapping of str to int
-        For each product, how many had each of `OUTCOMES`.
-    reasons : mapping of str to int
-        Why records were rejected.
-    rows : mapping of str to int
-        Rows of `traces` with each of `STATUSES`.
-    """
-
-    records: int
-    outcomes: Mapping[str, Mapping[str, int]]
-    reasons: Mapping[str, int]
-    rows: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Every window that has a true place, beside what was released of it.
+class Truth:
+    """Every window, which is a user and tick with a fix that is used.
 
     Attributes
     ----------
@@ -59,120 +37,132 @@ class Comparison:
         Names.
     tick : ndarray of int64 with shape (n,)
         Numbers of the ticks.
-    true, published : ndarray of float64 with shape (n, 2)
-        Latitude and longitude, degrees: the mean of the window's fixes, and the released position (NaN if it was withheld).
-    distance_m : ndarray of float64 with shape (n,)
-        Geodesic distance of the two in metres (NaN if it was withheld).
-    r50_m, r95_m : float
-        The radii that the releases state.
+    mean : ndarray of float64 with shape (n, 2)
+        Latitude and longitude, degrees: the mean of the window's fixes.
     """
 
     user: NDArray[np.str_]
     tick: NDArray[np.int64]
-    true: NDArray[np.float64]
+    mean: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every window beside what one audience was told of it.
+
+    Attributes
+    ----------
+    audience : str
+        Its name.
+    truth : Truth
+        n windows.
+    withheld : ndarray of bool with shape (n,)
+        Whether the audience was told that the budget is spent.
+    form, category : ndarray of str with shape (n,)
+        The form of the release, and the category that it names; empty where there is none.
+    published : ndarray of float64 with shape (n, 2)
+        The position that the release gives, of a point or of an anchor; NaN where it gives none.
+    distance_m : ndarray of float64 with shape (n,)
+        Geodesic distance of the two in metres; NaN where no position is given.
+    radius_m, r50_m, r95_m : float
+        The radii that the releases state: the protected one, and those of the noise.
+    """
+
+    audience: str
+    truth: Truth
+    withheld: NDArray[np.bool_]
+    form: NDArray[np.str_]
+    category: NDArray[np.str_]
     published: NDArray[np.float64]
     distance_m: NDArray[np.float64]
+    radius_m: float
     r50_m: float
     r95_m: float
 
+    @property
+    def placed(self) -> NDArray[np.bool_]:
+        """For which windows a position is given, shape (n,)."""
+        return ~np.isnan(self.distance_m)
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the audience is told of public places instead of positions."""
+        return not np.isin(self.form, ["", "point"]).all()
+
     def displacements(self) -> NDArray[np.float64]:
-        """Return the distances of the windows that were released."""
-        released: NDArray[np.float64] = self.distance_m[~np.isnan(self.distance_m)]
-        return released
+        """Return the distances of the windows for which a position is given."""
+        given: NDArray[np.float64] = self.distance_m[self.placed]
+        return given
 
 
-def count(
-    sent: int, balance: Iterable[Mapping[str, Any]], releases: Iterable[Mapping[str, Any]], traces: Iterable[Mapping[str, Any]]
-) -> Counts:
-    """Add up the counts and check them against each other.
-
-    Parameters
-    ----------
-    sent : int
-        Records that were written to the input.
-    balance, releases, traces : iterable of mapping
-        Rows of the three topics.
-
-    Raises
-    ------
-    UserError
-        If a record has no outcome or more than one, or if the public ledger and the rows of `traces` differ.
-    """
-    totals: dict[str, Counter[str]] = {product: Counter() for product in PRODUCTS}
-    reasons: Counter[str] = Counter()
-    for row in balance:
-        totals[row["product"]].update({name: row[name] for name in ("records", "unclosed", *OUTCOMES)})
-        if row["product"] == "traces":
-            reasons.update(row["reasons"])
-    ledger: Counter[str] = Counter()
-    for row in releases:
-        ledger.update({name: row[name] for name in STATUSES})
-    rows = Counter(str(row["status"]) for row in traces)
-
-    outcomes = {product: {name: total[name] for name in OUTCOMES} for product, total in totals.items()}
-    for product, total in totals.items():
-        if not sent == total["records"] == sum(outcomes[product].values()):
-            raise UserError(
-                f"The counts of {product} do not add up ({sent} records sent, {total['records']} accounted for, "
-                f"{sum(outcomes[product].values())} outcomes): please report this as a bug."
-            )
-        if total["unclosed"]:
-            raise UserError(f"The run ended with {total['unclosed']} records in open ticks: please report this as a bug.")
-    if any(rows[name] != ledger[name] for name in STATUSES):
-        raise UserError("The rows of `traces` differ from the totals in `releases`: please report this as a bug.")
-    return Counts(sent, outcomes, dict(reasons), {name: rows[name] for name in STATUSES})
-
-
-def compare(sample: Sample, traces: Iterable[Mapping[str, Any]], settings: Settings, secret: bytes) -> Comparison:
-    """Put released positions beside the true means, which are computed here from the raw fixes.
+def true_means(sample: Sample, rule: TickSettings) -> Truth:
+    """Average the degrees of each user and tick: within a few kilometres the error is below a metre.
 
     Parameters
     ----------
     sample : Sample
         Raw fixes, at most one a user and time.
-    traces : iterable of mapping
-        Rows of the topic.
-    settings : Settings
-        What the run was started with.
-    secret : bytes
-        The deployment's secret, which links users and pseudonyms.
-
-    Raises
-    ------
-    UserError
-        If nothing was released, or something of which there is no raw fix.
+    rule : TickSettings
+        Which fixes are used.
     """
-    user, tick, true = _means(sample, settings.tick)
-    key = subkey(secret, b"user-id")
-    ids = {name: user_id(key, name) for name in set(user.tolist())}
-    named = Pseudonyms(secret, settings.privacy.audience, settings.privacy.epoch_ticks)
-    pseudonyms = named.of(np.array([ids[name] for name in user.tolist()], np.uint64), tick)
-    place = {window: i for i, window in enumerate(zip(pseudonyms, tick.tolist(), strict=True))}
-
-    published = np.full((len(user), 2), np.nan)
-    radii = set()
-    for row in traces:
-        if row["status"] == "released":
-            at = place.get((row["user"], row["tick"]))
-            if at is None:
-                raise UserError("A position was released of somebody who sent none: please report this as a bug.")
-            published[at] = row["lat"], row["lon"]
-            radii.add((row["r50_m"], row["r95_m"]))
-    if len(radii) != 1:
-        raise UserError("The run released nothing, or stated more than one radius: please report this as a bug.")
-    *_, distance_m = _EARTH.inv(true[:, 1], true[:, 0], published[:, 1], published[:, 0])
-    return Comparison(user, tick, true, published, np.asarray(distance_m), *radii.pop())
-
-
-def _means(sample: Sample, rule: TickSettings) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.float64]]:
-    """Average the degrees of each user and tick: within a few kilometres the error is below a metre."""
     used = _used(sample, rule)
     names, number = np.unique(sample.user[used], return_inverse=True)
     ticks = sample.t_ms[used] // (1000 * rule.length_s)
     windows, window = np.unique(np.stack([number, ticks], axis=1), axis=0, return_inverse=True)
     fixes = np.bincount(window)
     mean = np.stack([np.bincount(window, weights=axis[used]) / fixes for axis in (sample.lat, sample.lon)], axis=1)
-    return names[windows[:, 0]], windows[:, 1], mean
+    return Truth(names[windows[:, 0]], windows[:, 1], mean)
+
+
+def compare(truth: Truth, traces: Rows, settings: Settings, secret: bytes, audience: str) -> Comparison:
+    """Put what an audience was told beside the true means.
+
+    Parameters
+    ----------
+    truth : Truth
+        Means, computed here from the raw fixes.
+    traces : sequence of mapping
+        Rows of the audience; its view has to be of one precision.
+    settings : Settings
+        What the run was started with.
+    secret : bytes
+        The deployment's secret, which links users and pseudonyms.
+    audience : str
+        Its name.
+
+    Raises
+    ------
+    UserError
+        If nothing was released, or something of which there is no raw fix.
+    """
+    key = subkey(secret, b"user-id")
+    ids = {name: user_id(key, name) for name in set(truth.user.tolist())}
+    named = Pseudonyms(secret, audience, settings.privacy.epoch_ticks)
+    pseudonyms = named.of(np.array([ids[name] for name in truth.user.tolist()], np.uint64), truth.tick)
+    place = {window: i for i, window in enumerate(zip(pseudonyms, truth.tick.tolist(), strict=True))}
+
+    told: list[Mapping[str, Any]] = [{} for _ in place]
+    for row in traces:
+        if row["status"] != "absent":
+            at = place.get((row["user"], row["tick"]))
+            if at is None:
+                raise UserError("Something was released of somebody who sent nothing: please report this as a bug.")
+            told[at] = row
+    radii = {(row["radius_m"], row["r50_m"], row["r95_m"]) for row in told if "r50_m" in row}
+    if len(radii) != 1:
+        raise UserError(f"The run released nothing to {audience}, or stated more than one radius: please report this as a bug.")
+    published = np.array([(row.get("lat", np.nan), row.get("lon", np.nan)) for row in told])
+    *_, distance_m = _EARTH.inv(truth.mean[:, 1], truth.mean[:, 0], published[:, 1], published[:, 0])
+    return Comparison(
+        audience,
+        truth,
+        np.array([row.get("status") == "withheld" for row in told]),
+        np.array([row.get("form", "") for row in told]),
+        np.array([row.get("category", "") for row in told]),
+        published,
+        np.asarray(distance_m),
+        *radii.pop(),
+    )
 
 
 def _used(sample: Sample, rule: TickSettings) -> NDArray[np.bool_]:

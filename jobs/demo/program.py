@@ -1,6 +1,5 @@
 """The steps of `wayveil demo`, in order: folder, broker, sample in, job, topics out, tables, pictures, and how to go on."""
 
-import os
 import shlex
 import shutil
 import sys
@@ -10,24 +9,26 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from geo.plane import Plane
-from geo.tiling.tiling import Tiling
 from jobs.broker import Broker
+from jobs.demo.counts import cost, count
 from jobs.demo.density import compare_density, show_density, write_density_picture
-from jobs.demo.measure import compare, count
-from jobs.demo.pictures import write_map, write_picture
-from jobs.demo.sample import ROADS, read_sample, records
-from jobs.demo.tables import show_counts, show_displacement
+from jobs.demo.files import build_anchors, build_tiling, write_settings
+from jobs.demo.map import write_map
+from jobs.demo.measure import compare, true_means
+from jobs.demo.pictures import write_picture
+from jobs.demo.sample import read_sample, records
+from jobs.demo.tables import show_anchored, show_cost, show_counts, show_displacement
 from jobs.errors import UserError
 from jobs.kafka import Record, create_topics, documents, heartbeat, product_topics, read_committed, send_all
 from jobs.preflight import java_program, require_jars
 from jobs.protect import Options, read_secret, read_settings, run_job
-from jobs.tiling.program import Plan, build_tiling
+from jobs.runs import charges
+from streaming.charges import distinct_charges
 from streaming.settings import PRODUCTS, Settings
 from streaming.shard import tick_grid
 
@@ -36,40 +37,6 @@ __all__ = ["run_demo"]
 PACKAGES = ("bokeh", "gpxpy", "matplotlib")
 MARK = "made-by-wayveil-demo"
 PARTITIONS = 2
-USERS_A_TICK, CELL_M = 100, 25
-SECRET_BYTES = 32
-OWNER_ONLY = 0o600
-
-SETTINGS = """\
-# Written by `wayveil demo`. All settings, with ranges and defaults, are in streaming/settings.py.
-[kafka]
-bootstrap = {bootstrap}
-
-[region]                  # public; one region that holds both places
-name = "slovenia-to-finland"
-south = 45.0
-west = 14.0
-north = 61.0
-east = 26.0
-
-[tick]
-silent_ticks = 5          # who is silent for 5 minutes is no longer reported as absent
-
-[privacy]                 # each release: ln 4 within 200 m, the default
-releases_per_window = 10  # 10 releases a day instead of 120, so that the demo shows a budget that runs out
-
-[density]                 # users in each of the public tiles: one tree in ten minutes, which may spend all they have
-tiling = {tiling}
-epsilon = 4.0             # large, since the demo has few users
-window_ticks = 10
-schedule = "sample"
-
-[secret]
-file = {secret}
-
-[job]
-checkpoint_dir = {checkpoints}
-"""
 
 
 def run_demo(folder: Path, cars: int | None = None) -> None:
@@ -102,8 +69,8 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
     try:
         with _step(console, "start a broker"):
             bootstrap = broker.start()
-        path = _write_settings(folder, bootstrap)
-        settings = read_settings(path)
+        files = write_settings(folder, bootstrap)
+        settings = read_settings(files["settings"])
         stretch = Plane(settings.region.region()).scale_max - 1
         console.print(
             f"  at {bootstrap}; one region holds both places: its plane stretches lengths by up to {stretch:.2%}, the noise allows for it",
@@ -112,28 +79,37 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
         create_topics(bootstrap, product_topics(settings, PARTITIONS, replay=True))
         sent = _feed(console, settings, records(sample, settings.source[0].topic, PARTITIONS))
         with _step(console, "cut the region into public tiles along Helsinki's roads"):
-            tiling = _build_tiling(settings)
+            tiling = build_tiling(settings)
+        with _step(console, "sort Helsinki's public places into categories"):
+            build_anchors(settings, lambda line: console.print(f"  {line}", soft_wrap=True))
         with _step(console, "run the job: wayveil run all --bounded"):
             run_job(settings, PRODUCTS, Options(bounded=True))
         with _step(console, "read what it published"):
-            names = settings.topics
-            traces, releases, balance = (list(documents(bootstrap, topic)) for topic in (names.traces, names.releases, names.balance))
+            names, own = settings.topics, zip(settings.audiences, settings.trace_topics, strict=True)
+            traces = {audience.name: list(documents(bootstrap, topic)) for audience, topic in own}
+            releases, balance = (list(documents(bootstrap, topic)) for topic in (names.releases, names.balance))
+            charged = distinct_charges(charges(settings))
             density = [value for *_, value in read_committed(bootstrap, names.density) if value is not None]
     finally:
         if broker.status().running:
             with _step(console, "stop the broker"):
                 broker.stop()
 
-    counts = count(sent, balance, releases, traces)
-    comparison = compare(sample, traces, settings, read_secret(settings))
+    counts, paid = count(sent, balance, releases, traces), cost(charged, traces)
+    truth, secret = true_means(sample, settings.tick), read_secret(settings)
+    comparisons = [compare(truth, rows, settings, secret, audience) for audience, rows in traces.items()]
     counted = compare_density(sample, density, tiling, tick_grid(settings).length_ms)
-    written = {"traces": folder / "traces.png", "density": folder / "density.png", "map": folder / "map.html", "settings": path}
+    written = {"traces": folder / "traces.png", "density": folder / "density.png", "map": folder / "map.html", **files}
     with _step(console, "draw the pictures"):
-        write_picture(written["traces"], sample, comparison)
+        write_picture(written["traces"], sample, comparisons)
         write_density_picture(written["density"], sample, counted)
-        write_map(written["map"], sample, comparison)
+        write_map(written["map"], sample, comparisons)
     show_counts(console, counts)
-    show_displacement(console, comparison)
+    show_displacement(console, [comparison for comparison in comparisons if not comparison.anchored])
+    for comparison in comparisons:
+        if comparison.anchored:
+            show_anchored(console, comparison)
+    show_cost(console, paid)
     show_density(console, counted)
     _show_ways_on(console, folder, settings, written)
 
@@ -162,34 +138,6 @@ def _fresh_folder(console: Console, folder: Path, broker: Broker) -> None:
     (folder / MARK).touch()
 
 
-def _write_settings(folder: Path, bootstrap: str) -> Path:
-    def quoted(text: str) -> str:
-        return orjson.dumps(text).decode()
-
-    home = folder.resolve()
-    secret, path = home / "secret.txt", folder / "wayveil.toml"
-    secret.touch(OWNER_ONLY)
-    secret.write_text(os.urandom(SECRET_BYTES).hex())
-    path.write_text(
-        SETTINGS.format(
-            bootstrap=quoted(bootstrap),
-            secret=quoted(str(secret)),
-            tiling=quoted(str(home / "tiling.parquet")),
-            checkpoints=quoted(str(home / "checkpoints")),
-        ),
-        encoding="utf-8",
-    )
-    return path
-
-
-def _build_tiling(settings: Settings) -> Tiling:
-    """Build the public tree with the command's own program, for the users that the demo is known to have at a time."""
-    density = settings.density
-    assert density is not None
-    plan = Plan(settings.region.region(), (ROADS,), USERS_A_TICK, density.epsilon, CELL_M, Path(density.tiling), density.neighbours)
-    return build_tiling(plan, lambda line: None)
-
-
 def _feed(console: Console, settings: Settings, feed: list[Record]) -> int:
     """Send the records and one last heartbeat a partition, which closes the last tick; return how many records these are."""
     topic, bootstrap = settings.source[0].topic, settings.kafka.bootstrap
@@ -216,8 +164,14 @@ def _show_ways_on(console: Console, folder: Path, settings: Settings, written: d
         "start the broker again, with all that the demo wrote": command(
             wayveil, "broker", "start", "--data", data, "--port", bootstrap.rpartition(":")[2]
         ),
-        "look at what services may read": command(wayveil, "topics", "read", "traces", "--limit", "5", "--settings", written["settings"]),
+        "look at what partners may read": command(
+            wayveil, "topics", "read", "traces", "--audience", "partners", "--limit", "5", "--settings", written["settings"]
+        ),
+        "have the policy told in words": command(
+            wayveil, "policy", "explain", written["policy"], "--audience", "partners", "--settings", written["settings"]
+        ),
         "look at the tiles": command(wayveil, "tiling", "show", folder / "tiling.parquet"),
+        "look at the public places": command(wayveil, "anchors", "show", folder / "anchors.parquet"),
         "add all releases up again, with the secret": command(wayveil, "audit-ledger", "--settings", written["settings"]),
         "run the job again: an identical run repeats its rows and spends nothing": command(
             wayveil, "run", "all", "--bounded", "--settings", written["settings"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jobs.kafka import Record
 
-__all__ = ["CAR", "PLANTED", "ROADS", "START_MS", "TRACK", "Sample", "read_sample", "records"]
+__all__ = ["CAR", "PLACES", "PLANTED", "POLICY", "ROADS", "START_MS", "TRACK", "Sample", "read_sample", "records"]
 
 START_MS = 1_736_150_400_000
 """Public start of all tracks: 2025-01-06 08:00 UTC, the beginning of a tick."""
@@ -25,6 +25,12 @@ CAR, TRACK = "car-", "gpx-"
 DATA = Path(__file__).with_name("data")
 ROADS = DATA / "helsinki-roads.json.gz"
 """The public roads of Helsinki that density is counted on."""
+
+PLACES = DATA / "helsinki-places.geojson.gz"
+"""The public places of Helsinki that releases may be moved to."""
+
+POLICY = DATA / "policy.toml"
+"""What each audience may learn."""
 
 LOG_DELAY_MS = 2_000
 LATE_BY_MS = 180_000
