@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs.anchors.cli import anchors_app
 from jobs.errors import UserError
+from jobs.evaluate.cli import evaluate_app
+from jobs.policy.cli import policy_app
 from jobs.tiling.cli import tiling_app
 
 if TYPE_CHECKING:
@@ -41,7 +44,10 @@ app.add_typer(broker_app, name="broker")
 app.add_typer(topics_app, name="topics")
 run_app = typer.Typer(help="The streaming jobs.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
+app.add_typer(policy_app, name="policy")
+app.add_typer(anchors_app, name="anchors")
 app.add_typer(tiling_app, name="tiling")
+app.add_typer(evaluate_app, name="evaluate")
 
 DataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_BROKER_DATA", help="Folder of the local broker.")]
 SettingsOption = Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")]
@@ -60,10 +66,12 @@ class OutputTopic(StrEnum):
 
     TRACES = "traces"
     RELEASES = "releases"
+    CHARGES = "charges"
     REJECTED = "rejected"
     LATE = "late"
     BALANCE = "balance"
     RUNS = "runs"
+    POLICIES = "policies"
     DENSITY = "density"
 
 
@@ -136,6 +144,7 @@ def topics_create(
 def topics_read(
     name: Annotated[OutputTopic, typer.Argument(help="Which of the topics that the jobs write.")],
     settings: SettingsOption = DEFAULT_SETTINGS,
+    audience: Annotated[str | None, typer.Option(help="Whose traces; needed where the settings name audiences.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many rows.", show_default="all")] = None,
 ) -> None:
     """Print the committed rows that a topic of the product holds now, one JSON document a line."""
@@ -143,8 +152,14 @@ def topics_read(
     from jobs.protect import read_settings
 
     read = read_settings(settings)
+    topic = getattr(read.topics, name)
+    if name is OutputTopic.TRACES and read.audience:
+        of_audience = dict(zip((named.name for named in read.audience), read.trace_topics, strict=True))
+        if audience not in of_audience:
+            raise UserError(f"Say whose traces with --audience: {', '.join(of_audience)}.")
+        topic = of_audience[audience]
     empty = True
-    for *_, value in islice(read_committed(read.kafka.bootstrap, getattr(read.topics, name)), limit):
+    for *_, value in islice(read_committed(read.kafka.bootstrap, topic), limit):
         if value is not None:
             typer.echo(value)
             empty = False
@@ -253,8 +268,8 @@ def heartbeat(
     read = read_settings(settings)
     due = time.monotonic()
     while True:
-        for source in read.source:
-            kafka.heartbeat(read.kafka.bootstrap, source.topic)
+        for topic in read.read_by_job(["traces"]):
+            kafka.heartbeat(read.kafka.bootstrap, topic)
         if once:
             return
         due = max(due + pause_s, time.monotonic())

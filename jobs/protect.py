@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from geo.tiling.lattice import same_region
 from geo.tiling.tiling import Tiling
 from jobs import runs
+from jobs.artefacts import read_artefacts
 from jobs.errors import UserError
 from jobs.preflight import java_program, require_jars, require_topics
-from jobs.tiling.program import read_tiling
 from streaming.earlier import EarlierSpends
 from streaming.publisher import Publisher
 from streaming.runs import Run, fingerprint, overlapping
@@ -100,16 +99,14 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
         java_program()
         jars = require_jars("flink", "flink-sql-connector-kafka")
     secret = read_secret(settings)
-    topics = settings.topics
-    tiling = _read_tiling(settings) if "density" in products else None
-    digest = tiling.digest if tiling else None
-    require_topics(settings.kafka.bootstrap, *(s.topic for s in settings.source), *topics.written_by_job(products), topics.runs)
+    public = read_artefacts(settings, products)
+    require_topics(settings.kafka.bootstrap, *settings.read_by_job(products), *settings.written_by_job(products), settings.topics.runs)
 
     earlier = runs.known_runs(settings)
     if options.resume:
-        run = _last_run(settings, secret, products, digest, earlier)
+        run = _last_run(settings, secret, products, public.digests, earlier)
     else:
-        run = runs.plan(settings, secret, products, options.bounded, digest)
+        run = runs.plan(settings, secret, products, options.bounded, public.digests)
     folder = Path(settings.job.checkpoint_dir) / run.fingerprint
     with ExitStack() as held:
         for product in run.products:
@@ -127,30 +124,19 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
             runs.supersede(settings, run, earlier)
             runs.forget_checkpoints(folder)
         spends = runs.earlier_spends(settings, run, earlier, folder, options.resume) if "traces" in products else EarlierSpends.none()
-        spent = runs.earlier_density(settings, run, earlier, folder, options.resume) if tiling else {}
+        spent = runs.earlier_density(settings, run, earlier, folder, options.resume) if public.tiling else {}
 
         from streaming.flink.graph import DensityInput, StreamJob
 
+        tiling = public.tiling
         density = DensityInput(_without_roads(tiling), tiling.version, spent) if tiling else None
         if density:
             _check_publisher(settings, secret, density)
         if not options.resume:
             runs.record(settings, run)
-        _run(StreamJob(settings, secret_check(secret), run, spends, density, folder, jars, checkpoint), say or (lambda _: None))
+        job = StreamJob(settings, secret_check(secret), run, spends, density, public.policy, public.anchors, folder, jars, checkpoint)
+        _run(job, say or (lambda _: None))
     return run
-
-
-def _read_tiling(settings: Settings) -> Tiling:
-    """Read density's public tree, and refuse one of another region."""
-    if settings.density is None:
-        raise UserError("Density needs a section [density] in the settings: name a tiling there, made by `wayveil tiling build`.")
-    path = Path(settings.density.tiling)
-    tiling, _ = read_tiling(path)
-    if not same_region(settings.region.region(), tiling.plane.region):
-        raise UserError(
-            f"The tiling {path} was built for another region than the settings name: build one with `wayveil tiling build --settings`."
-        )
-    return tiling
 
 
 def _without_roads(tiling: Tiling) -> Tiling:
@@ -174,8 +160,8 @@ def _run(job: "StreamJob", say: Callable[[str], None]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         result = job.start()
-        products = " and ".join(getattr(job.settings.topics, product) for product in job.run.products)
-        say(f"running: {source} -> {products}; rows can be read after the next checkpoint")
+        own = [topic for product in job.run.products for topic in job.settings.product_topics(product)]
+        say(f"running: {source} -> {', '.join(own)}; rows can be read after the next checkpoint")
         client = result.get_job_client()
         if job.resume:
             _follow_resumed(job, client)
@@ -219,7 +205,7 @@ def _follow_resumed(job: "StreamJob", client: Any) -> None:
         time.sleep(FOLLOW_S)
 
 
-def _last_run(settings: Settings, secret: bytes, products: Collection[Product], tiling: str | None, earlier: list[Run]) -> Run:
+def _last_run(settings: Settings, secret: bytes, products: Collection[Product], artefacts: Mapping[str, str], earlier: list[Run]) -> Run:
     same = [run for run in earlier if set(run.products) == set(products)]
     if not same:
         raise UserError("There is no run to resume: start one without --resume.")
@@ -230,9 +216,10 @@ def _last_run(settings: Settings, secret: bytes, products: Collection[Product], 
             "Another run has looked at some of these ticks since, which the checkpoint does not know: start anew with --spend-again, which "
             "charges both."
         )
-    if fingerprint(secret, settings, products, last.inputs, last.horizon_ms, tiling) != last.fingerprint:
+    if fingerprint(secret, settings, products, last.inputs, last.horizon_ms, artefacts, last.policies) != last.fingerprint:
         raise UserError(
-            "The last run had other settings, another secret or another tiling: restore them to resume it, or start without --resume."
+            "The last run had other settings, another secret, tiling, policy or anchors: restore them to resume it, or start without "
+            "--resume."
         )
     return last
 

@@ -2,28 +2,31 @@
 
 import fcntl
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from jobs.errors import UserError
 from jobs.kafka import abort_transactions, documents, identify_topics, log_ranges, read_committed, require_settled, send_all
+from streaming.audiences import Audiences
+from streaming.charges import read_charges
 from streaming.clock import now_ms
 from streaming.earlier import EarlierSpends
 from streaming.publisher import limit_units
-from streaming.release import release_key
 from streaming.runs import Partition, Run, fingerprint, names_digest, overlapping, tick_range
 from streaming.settings import Product, Settings
-from streaming.shard import Protector, tick_grid
+from streaming.shard import tick_grid
 
 __all__ = [
     "admit",
     "alone",
+    "charges",
     "earlier_density",
     "earlier_spends",
     "forget_checkpoints",
@@ -31,7 +34,6 @@ __all__ = [
     "latest_checkpoint",
     "plan",
     "record",
-    "spent_releases",
     "supersede",
 ]
 
@@ -39,27 +41,35 @@ EARLIER_FILE = "earlier.npz"
 EARLIER_DENSITY_FILE = "earlier-density.json"
 
 
-def plan(settings: Settings, secret: bytes, products: Collection[Product], bounded: bool, tiling: str | None = None) -> Run:
-    """Say what a start would read now, without starting it; `tiling` is the digest of density's public tree.
+def plan(settings: Settings, secret: bytes, products: Collection[Product], bounded: bool, artefacts: Mapping[str, str]) -> Run:
+    """Say what a start would read now, without starting it; `artefacts` are the digests of its public files.
 
     A bounded run ends at the present end of its topics. Its ticks close up to the lowest log time at which a partition ends, so
     that the outcome is a function of the log and not of the order in which partitions are read.
     """
-    topic_ids = identify_topics(settings.kafka.bootstrap, *(source.topic for source in settings.source))
-    inputs = tuple(
-        Partition(source.topic, topic_id, number, part.begin_offset, part.end_offset, part.first_ms, part.last_ms)
-        for source in settings.source
-        for topic_id in [topic_ids[source.topic]]
-        for number, part in sorted(log_ranges(settings.kafka.bootstrap, source.topic).items())
-    )
+    topics = settings.read_by_job(products)
+    live = topics[len(settings.source) :]
+    topic_ids = identify_topics(settings.kafka.bootstrap, *topics)
+    parts = [
+        Partition(topic, topic_ids[topic], number, part.begin_offset, part.end_offset, part.first_ms, part.last_ms)
+        for topic in topics
+        for number, part in sorted(log_ranges(settings.kafka.bootstrap, topic).items())
+    ]
+    inputs, versions = [part for part in parts if part.topic not in live], [part for part in parts if part.topic in live]
+    if len(versions) > 1:
+        raise UserError(f"Topic {settings.topics.policies} needs exactly one partition, so that its versions have an order: make it again.")
     horizon = min((part.last_ms for part in inputs if part.last_ms is not None), default=0) if bounded else None
+    if horizon is not None and versions:
+        # what the policy's clock has not passed may still change
+        horizon = min(horizon, versions[0].last_ms or 0)
     if not bounded:
-        inputs = tuple(Partition(p.topic, p.topic_id, p.partition, p.begin, p.begin, p.first_ms, None) for p in inputs)
+        inputs, versions = ([replace(part, end=part.begin, last_ms=None) for part in some] for some in (inputs, versions))
+    policies = versions[0] if versions else None
     grid = tick_grid(settings)
-    first, last = tick_range(grid, inputs, horizon)
+    first, last = tick_range(grid, tuple(inputs), horizon)
     density = settings.density if "density" in products else None
     return Run(
-        fingerprint(secret, settings, products, inputs, horizon, tiling),
+        fingerprint(secret, settings, products, tuple(inputs), horizon, artefacts, policies),
         {product: names_digest(secret, settings, product) for product in products},
         density is not None and density.neighbours == "add-remove",
         {product: limit_of(settings, secret, product) for product in products},
@@ -67,15 +77,16 @@ def plan(settings: Settings, secret: bytes, products: Collection[Product], bound
         first,
         last,
         horizon,
-        inputs,
+        tuple(inputs),
         now_ms(),
+        policies,
     )
 
 
 def limit_of(settings: Settings, secret: bytes, product: Product) -> tuple[int, int]:
     """Return what any w consecutive ticks of a product may cost, in the ledger's units, and w."""
     if product == "traces":
-        return Protector(settings, secret).promise.limit_micro, settings.privacy.window_ticks
+        return Audiences(settings, secret).limit_micro, settings.privacy.window_ticks
     if settings.density is None:
         raise UserError("Density needs a section [density] in the settings.")
     return limit_units(settings.density), settings.density.window_ticks
@@ -104,7 +115,7 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
         )
     if any(other.names.get(product, name) != name for other in near for product, name in run.names.items()):
         raise UserError(
-            "An earlier run published some of this time, or less than a window from it, under another secret, audience, epoch, tick "
+            "An earlier run published some of this time, or less than a window from it, under another secret, privacy.radius_m, tick "
             "length, output topic, kind of density noise or density.neighbours, so that what it spent could not be charged: restore these."
         )
     for product, (limit, window) in run.limits.items():
@@ -140,17 +151,9 @@ def record(settings: Settings, run: Run) -> None:
         raise UserError(f"The run could not be recorded in topic {settings.topics.runs}: check the broker and start again.")
 
 
-def spent_releases(settings: Settings) -> Iterator[tuple[str, int, int]]:
-    """Yield (pseudonym, tick, charge in micro-epsilon) of every distinct release in the traces topic.
-
-    A release that an identical run repeats spends nothing, so it counts once.
-    """
-    seen: set[tuple[Any, ...]] = set()
-    for row in documents(settings.kafka.bootstrap, settings.topics.traces):
-        release = release_key(row)
-        if release is not None and release not in seen:
-            seen.add(release)
-            yield row["user"], row["tick"], row["epsilon_micro"]
+def charges(settings: Settings) -> Iterator[NDArray[np.void]]:
+    """Yield what the topic `charges` holds, `CHARGE` of shape (n,) a row."""
+    return map(read_charges, documents(settings.kafka.bootstrap, settings.topics.charges))
 
 
 def earlier_density(settings: Settings, run: Run, earlier: list[Run], folder: Path, resume: bool) -> dict[int, int]:
@@ -177,17 +180,16 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
     kept = folder / EARLIER_FILE
     if resume and kept.exists():
         with np.load(kept) as columns:
-            return EarlierSpends(columns["name"], columns["tick"], columns["charge_micro"])
+            return EarlierSpends(columns["charges"])
     spends = EarlierSpends.none()
     if any(other.fingerprint != run.fingerprint and "traces" in other.products for other in earlier):
-        require_settled(settings.kafka.bootstrap, settings.topics.traces)
-        window = settings.privacy.window_ticks
+        require_settled(settings.kafka.bootstrap, settings.topics.charges)
+        first, last, window = run.first_tick, run.last_tick, settings.privacy.window_ticks
         spends = EarlierSpends.of(
-            row
-            for row in spent_releases(settings)
-            if run.first_tick - window < row[1] and (run.last_tick is None or row[1] < run.last_tick + window)
+            part[(first - window < part["tick"]) & ((part["tick"] < last + window) if last is not None else True)]
+            for part in charges(settings)
         )
-    np.savez(kept, name=spends.name, tick=spends.tick, charge_micro=spends.charge_micro)
+    np.savez(kept, charges=spends.charges)
     return spends
 
 

@@ -11,25 +11,27 @@ from geo.tree import Tree
 from streaming.pseudonyms import Pseudonyms
 from streaming.release import STATUSES, release_key
 
-__all__ = ["Audit", "DensityAudit", "audit", "audit_density", "highest_window_sum"]
+__all__ = ["Audit", "DensityAudit", "audit", "audit_charges", "audit_density", "highest_window_sum"]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """What an audit of one audience's traces found.
 
     Attributes
     ----------
     rows, releases
-        Trace rows, and distinct releases among them: an identical row repeats what is known already and spends nothing.
+        Its rows, and distinct releases among them: an identical row repeats what is known already and spends nothing.
     users
         Users who have a release.
     strangers
         Pseudonyms that belong to no known user. Their sums are taken within one epoch only.
     unbalanced
-        Ticks in which the trace rows do not add up to the entries of the public ledger.
+        Ticks in which the rows do not add up to the entries of the public ledger.
+    unpaid
+        Releases of known users that cost more than was charged for their tick.
     highest_micro
-        Highest sum of one user's charges over any w consecutive ticks, in micro-epsilon.
+        Highest sum of one user's losses to this audience over any w consecutive ticks, in micro-epsilon.
     over
         Users with a sum above the limit.
     """
@@ -39,6 +41,7 @@ class Audit:
     users: int
     strangers: int
     unbalanced: tuple[int, ...]
+    unpaid: int
     highest_micro: int
     over: int
 
@@ -48,24 +51,27 @@ def audit(
     entries: Iterable[Mapping[str, Any]],
     user: NDArray[np.uint64],
     pseudonyms: Pseudonyms,
+    charges: NDArray[np.void],
     window_ticks: int,
     limit_micro: int,
 ) -> Audit:
-    """Check trace rows against the ledger's entries and against the limit.
+    """Check the rows of one audience against the ledger's entries, against what was charged, and against the limit.
 
     Parameters
     ----------
     traces, entries
-        All rows of the topics `traces` and `releases`, as documents; repeats of identical runs included.
+        All rows of the audience's topic, and its entries in topic `releases`, as documents; repeats of identical runs included.
     user
         Ids of all users who may have been released, shape (n,).
     pseudonyms
         The names under which they were published.
+    charges
+        Distinct charges, `CHARGE` of shape (m,).
     window_ticks, limit_micro
         w, and the limit of every sum over w consecutive ticks in micro-epsilon.
     """
     totals: dict[int, NDArray[np.int64]] = {}
-    charges: dict[tuple[str, int], int] = {}
+    losses: dict[tuple[str, int], int] = {}
     seen: set[tuple[Any, ...]] = set()
     rows = 0
     for row in traces:
@@ -76,23 +82,43 @@ def audit(
         if release is not None and release not in seen:
             seen.add(release)
             name = row["user"], row["tick"]
-            charges[name] = charges.get(name, 0) + charge
+            losses[name] = losses.get(name, 0) + charge
     for entry in entries:
         _total(totals, entry["tick"])[:] -= [*(entry[status] for status in STATUSES), entry["epsilon_micro"]]
 
-    number, strangers = _owners(charges, user, pseudonyms)
-    owner = np.array([number[name, pseudonyms.epoch(tick)] for name, tick in charges], np.int64)
-    tick = np.array([tick for _, tick in charges], np.int64)
-    sums = highest_window_sum(owner, tick, np.array(list(charges.values()), np.int64), window_ticks)
+    number, strangers = _owners(losses, user, pseudonyms)
+    owner = np.array([number[name, pseudonyms.epoch(tick)] for name, tick in losses], np.int64)
+    tick, loss = np.array([tick for _, tick in losses], np.int64), np.array(list(losses.values()), np.int64)
+    sums = highest_window_sum(owner, tick, loss, window_ticks)
+    paid: dict[tuple[int, int], int] = {}
+    for who, when, _, charge in charges.tolist():
+        paid[who, when] = paid.get((who, when), 0) + charge
+    known = [(int(user[who]), when, spent) for who, when, spent in zip(owner, tick.tolist(), loss.tolist(), strict=True) if who < len(user)]
     return Audit(
         rows=rows,
         releases=len(seen),
         users=len(np.unique(owner)) - strangers,
         strangers=strangers,
         unbalanced=tuple(sorted(tick for tick, left in totals.items() if left.any())),
+        unpaid=sum(spent > paid.get((who, when), 0) for who, when, spent in known),
         highest_micro=int(sums.max(initial=0)),
         over=len(np.unique(owner[sums > limit_micro])),
     )
+
+
+def audit_charges(charges: NDArray[np.void], window_ticks: int, limit_micro: int) -> tuple[int, int]:
+    """Return the highest sum of one user's charges over any w consecutive ticks, in micro-epsilon, and how many users pass the limit.
+
+    Parameters
+    ----------
+    charges
+        Distinct charges, `CHARGE` of shape (n,).
+    window_ticks, limit_micro
+        w, and the limit of every such sum.
+    """
+    _, owner = np.unique(charges["user"], return_inverse=True)
+    sums = highest_window_sum(owner.astype(np.int64), charges["tick"], charges["charge_micro"], window_ticks)
+    return int(sums.max(initial=0)), len(np.unique(owner[sums > limit_micro]))
 
 
 def highest_window_sum(

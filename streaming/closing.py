@@ -1,15 +1,17 @@
 """One pass over a shard's closed tick for all products of the job: traces, and counts for density."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from geo.anchors.index import AnchorIndex
 from geo.tiling.tiling import Tiling
 from streaming.accounting import OperatorLines
 from streaming.counting import count_tick, count_unclosed
 from streaming.earlier import EarlierSpends
-from streaming.pseudonyms import Pseudonyms
+from streaming.policy import Policy
+from streaming.pseudonyms import OPERATORS, Pseudonyms
 from streaming.release import Outputs
 from streaming.settings import Product, Settings
 from streaming.shard import Protector, ShardState, tick_grid
@@ -30,14 +32,23 @@ class Closer:
         What earlier runs have spent on traces.
     tiling
         Density's public tree; needed if density is published.
+    policy, anchors
+        What audiences of traces may learn, and the public places that it speaks of.
     """
 
     def __init__(
-        self, settings: Settings, secret: bytes, products: Collection[Product], earlier: EarlierSpends, tiling: Tiling | None = None
+        self,
+        settings: Settings,
+        secret: bytes,
+        products: Collection[Product],
+        earlier: EarlierSpends,
+        tiling: Tiling | None = None,
+        policy: Policy | None = None,
+        anchors: AnchorIndex | None = None,
     ) -> None:
         privacy = settings.privacy
-        self._operator = OperatorLines(settings, tick_grid(settings), Pseudonyms(secret, privacy.audience, privacy.epoch_ticks))
-        self._protector = Protector(settings, secret, earlier) if "traces" in products else None
+        self._operator = OperatorLines(settings, tick_grid(settings), Pseudonyms(secret, OPERATORS, privacy.epoch_ticks))
+        self._protector = Protector(settings, secret, earlier, policy, anchors) if "traces" in products else None
         if "density" in products and tiling is None:
             raise ValueError("density needs a tiling: set density.tiling")
         self._tiling = tiling if "density" in products else None
@@ -63,6 +74,11 @@ class Closer:
         state.tick = tick
         counts = count_tick(self._tiling, shard, tick, rows).dump() if self._tiling and len(rows) else None
         return {**out, **self._operator.of(rows)}, counts
+
+    def enforce(self, versions: Mapping[int, bytes]) -> None:
+        """Take over the admitted versions of the policy, by number; see `streaming.policy_log`."""
+        if self._protector:
+            self._protector.enforce(versions)
 
     def unclosed(self, shard: int, tick: int, rows: NDArray[np.void]) -> tuple[Outputs, bytes | None]:
         """Account for records whose tick was still open when a bounded input ended: nothing is released from them."""

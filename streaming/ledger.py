@@ -12,7 +12,7 @@ class Ledger:
     """Columnar w-event ledger of a shard's users.
 
     For every user and every tick i, the sum of the charges of ticks i-w+1 .. i is at most the limit. A charge is
-    checked, then spent, as a whole; at the limit it is refused. Only integers take part.
+    checked by `grants`, then spent by `record`, as a whole; at the limit it is refused. Only integers take part.
 
     The state has two parts: the running sums `spent`, and one slot for each of the last w ticks that holds, for each
     distinct charge of that tick, a bitmap of who paid it (one bit a user and tick where all pay alike).
@@ -56,15 +56,15 @@ class Ledger:
                     raise AssertionError("a charge left the window of a user who had not spent it")
         self.tick = tick
 
-    def spend(
+    def grants(
         self, index: NDArray[np.intp], charge_micro: NDArray[np.int64], ahead_micro: NDArray[np.int64] | int = 0
     ) -> NDArray[np.bool_]:
-        """Check, then charge distinct users at the current tick.
+        """Check whether distinct users could be charged at the current tick; who is granted it has then to be charged by `record`.
 
         Parameters
         ----------
         index, charge_micro
-            Arrays of shape (n,): the users' rows, and their charges >= 0.
+            Arrays of shape (n,): the users' rows, and the most that each may come to be charged, >= 0.
         ahead_micro
             What each has spent already, in an earlier run, in the w - 1 ticks to come. It counts in full: some window that
             holds the current tick may hold all of it.
@@ -72,14 +72,13 @@ class Ledger:
         Returns
         -------
         ndarray of bool with shape (n,)
-            Who was charged; the others had too little left and were not.
+            Who has enough left.
         """
-        granted = self.spent[index] + ahead_micro + charge_micro <= self._limit
-        self.record(self._now(), index[granted], charge_micro[granted])
-        return np.asarray(granted)
+        self._now()
+        return np.asarray(self.spent[index] + ahead_micro + charge_micro <= self._limit)
 
     def record(self, tick: int, index: NDArray[np.intp], charge_micro: NDArray[np.int64]) -> None:
-        """Enter charges of a tick in the window without a check: what an earlier run has already spent."""
+        """Enter charges of a tick in the window: what `grants` has allowed, or what an earlier run has already spent."""
         now = self._now()
         if not now - self._w < tick <= now:
             raise ValueError(f"tick {tick} is outside the window that ends at tick {now}")

@@ -5,7 +5,10 @@ from numpy.typing import NDArray
 
 from geo.privacy.prf import digests, subkey
 
-__all__ = ["Pseudonyms"]
+__all__ = ["OPERATORS", "Pseudonyms"]
+
+OPERATORS = ""
+"""The audience of the operators' own topics; no other one has this name."""
 
 PSEUDONYM_BYTES = 16
 

@@ -20,9 +20,10 @@ __all__ = [
     "STATUSES",
     "Balance",
     "Outputs",
-    "Promise",
+    "Statement",
     "Summary",
     "balance_line",
+    "budget_classes",
     "late_lines",
     "rejected_lines",
     "release_key",
@@ -43,8 +44,8 @@ OUTCOMES = ("used", "merged", "duplicate", "late", "rejected", "withheld", "cont
 
 
 @dataclass(frozen=True)
-class Promise:
-    """What every release states beside its position; constant in a run.
+class Statement:
+    """What a release states of its noise, beside what it says of the place.
 
     Parameters
     ----------
@@ -52,68 +53,68 @@ class Promise:
         Name of the mechanism.
     r50_m, r95_m
         Radii in ground metres within which the noise stays with probability 0.5 and 0.95.
-    charge_micro
-        Charge of one release in micro-epsilon, at the protected radius.
+    epsilon_micro
+        Loss of one release in micro-epsilon, at the ledger's radius.
     radius_m
         The protected radius in ground metres.
-    limit_micro
-        Limit of the ledger over its window, in micro-epsilon.
-    policy_version
-        Version of the policy in force.
     """
 
     mechanism: str
     r50_m: float
     r95_m: float
-    charge_micro: int
+    epsilon_micro: int
     radius_m: float
-    limit_micro: int
-    policy_version: int
 
-    def budget_classes(self, left_micro: NDArray[np.int64]) -> list[str]:
-        """Return a coarse class of what is left: `high` from half the limit, `low` from one charge, else `none`."""
-        names = np.array(["none", "low", "high"])
-        rank = (left_micro >= self.charge_micro).astype(int) + (2 * left_micro >= self.limit_micro) * (left_micro >= self.charge_micro)
-        return names[rank].tolist()  # type: ignore[no-any-return]
+    def encode(self) -> str:
+        """Return the statement as JSON members."""
+        return (
+            f'"r50_m":{self.r50_m:.1f},"r95_m":{self.r95_m:.1f},"mechanism":"{self.mechanism}",'
+            f'"epsilon_micro":{self.epsilon_micro},"radius_m":{self.radius_m:g}'
+        )
+
+
+def budget_classes(left_micro: NDArray[np.int64], charge_micro: NDArray[np.int64], limit_micro: int) -> list[str]:
+    """Return a coarse class of what each user has left: `high` from half the limit, `low` from one charge, else `none`."""
+    names = np.array(["none", "low", "high"])
+    enough = left_micro >= charge_micro
+    return names[enough.astype(int) + (2 * left_micro >= limit_micro) * enough].tolist()  # type: ignore[no-any-return]
 
 
 def trace_lines(
-    promise: Promise,
     tick: int,
     start_ms: int,
+    policy_version: int,
+    statement: Statement,
     pseudonyms: Sequence[str],
-    released: NDArray[np.bool_],
-    withheld: NDArray[np.bool_],
-    position: NDArray[np.float64],
-    look: NDArray[np.uint64],
     budget: Sequence[str],
+    withheld: NDArray[np.bool_],
+    released: NDArray[np.bool_],
+    told: Iterable[str],
+    look: NDArray[np.uint64],
 ) -> list[str]:
-    """Encode the traces of one tick.
+    """Encode the rows of one audience and tick that have one view of their users.
 
     Parameters
     ----------
-    promise, tick, start_ms
-        Constants of the tick.
+    tick, start_ms, policy_version, statement
+        Constants of the rows.
     pseudonyms, budget
         n identifiers, and classes of the remaining budget.
-    released, withheld
+    withheld, released
         Masks of shape (n,); who is neither is absent.
-    position, look
-        Latitude and longitude of shape (released.sum(), 2), and what tells these releases from others of the same users and tick,
-        of shape (released.sum(),), in the users' order.
+    told, look
+        What is told of the place, as JSON members, and what tells these releases from others of the same users and tick; of
+        `released.sum()` users, in their order.
     """
-    head = f'"tick":{tick},"start_ms":{start_ms},"policy":{promise.policy_version}'
-    stated = (
-        f'"r50_m":{promise.r50_m:.1f},"r95_m":{promise.r95_m:.1f},"mechanism":"{promise.mechanism}",'
-        f'"epsilon_micro":{promise.charge_micro},"radius_m":{promise.radius_m:g}'
-    )
-    places = iter(zip(*position.T.tolist(), look.tolist(), strict=True))
+    head = f'"tick":{tick},"start_ms":{start_ms},"policy":{policy_version}'
+    stated = statement.encode()
+    places = iter(zip(told, look.tolist(), strict=True))
     lines = []
-    for user, is_out, is_held, left in zip(pseudonyms, released.tolist(), withheld.tolist(), budget, strict=True):
+    for user, left, is_held, is_out in zip(pseudonyms, budget, withheld.tolist(), released.tolist(), strict=True):
         start = f'{user}\t{{"v":{SCHEMA_VERSION},"user":"{user}",{head},"budget":"{left}",'
         if is_out:
-            lat, lon, number = next(places)
-            lines.append(f'{start}"status":"released","lat":{lat:.6f},"lon":{lon:.6f},"look":"{number:016x}",{stated}}}')
+            place, number = next(places)
+            lines.append(f'{start}"status":"released",{place},"look":"{number:016x}",{stated}}}')
         elif is_held:
             lines.append(f'{start}"status":"withheld","reason":"budget"}}')
         else:
@@ -132,10 +133,11 @@ def release_key(row: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 @dataclass(frozen=True)
 class Summary:
-    """The public ledger's entry of one tick and shard; the trace rows of the tick add up to its totals."""
+    """The public ledger's entry of one tick, shard and audience; the audience's rows of the tick add up to its totals."""
 
     tick: int
     shard: int
+    audience: str
     enrolled: int
     released: int
     absent: int

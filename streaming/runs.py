@@ -1,7 +1,7 @@
 """A second run is a second look: what identifies a run, which ticks it covers, and when a start must be refused."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -40,8 +40,8 @@ class Run:
     fingerprint
         Keyed digest of everything that its releases depend on; equal fingerprints mean equal releases.
     names
-        For each of its products a digest of what its releases are found by: ticks, the topic that holds them, and for traces the
-        pseudonyms (keyed).
+        For each of its products a digest of what its spends are found by: ticks, the topic that holds them, and for traces the users' ids
+        (keyed).
     protects_presence
         Whether it published density that protects presence, "add-remove": traces of the same time would give it away.
     limits
@@ -54,6 +54,8 @@ class Run:
         For a bounded run the log time up to which ticks close, else None.
     inputs
         What it reads.
+    policies
+        What it reads of the topic `policies`, or None.
     started_ms
         Wall clock of the start.
     """
@@ -68,6 +70,7 @@ class Run:
     horizon_ms: int | None
     inputs: tuple[Partition, ...]
     started_ms: int
+    policies: Partition | None = None
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -86,7 +89,8 @@ class Run:
 
     def dump(self) -> bytes:
         """Encode as JSON."""
-        return orjson.dumps({**self.__dict__, "inputs": [part.__dict__ for part in self.inputs]})
+        policies = self.policies and self.policies.__dict__
+        return orjson.dumps({**self.__dict__, "inputs": [part.__dict__ for part in self.inputs], "policies": policies})
 
     @classmethod
     def load(cls, data: bytes) -> "Run":
@@ -94,6 +98,7 @@ class Run:
         document = orjson.loads(data)
         document["limits"] = {product: tuple(promised) for product, promised in document["limits"].items()}
         document["inputs"] = tuple(Partition(**part) for part in document["inputs"])
+        document["policies"] = document["policies"] and Partition(**document["policies"])
         return cls(**document)
 
 
@@ -103,19 +108,24 @@ def fingerprint(
     products: Collection[Product],
     inputs: tuple[Partition, ...],
     horizon_ms: int | None,
-    tiling: str | None = None,
+    artefacts: Mapping[str, str],
+    policies: Partition | None = None,
 ) -> str:
     """Return the keyed fingerprint of a run: secret, all settings that a release depends on, artefacts, and the input's place in the log.
 
-    `tiling` is the digest of density's public tree.
+    `artefacts` are the digests of the files that settings name: density's public tree, the policy, and the anchors.
     """
-    # Of density's tree the digest counts, not where its file lies.
+    # Of a file the digest counts, not where it lies.
     apart = {"kafka": True, "job": True, "secret": True, "density": {"tiling"} if "density" in products else True}
+    apart |= {"policy": True, "anchors": True}
     said = settings.model_dump(mode="json", exclude=apart)
     said["shards"] = settings.job.shards
     bounded = horizon_ms is not None
-    places = [(p.topic, p.topic_id, p.partition, p.begin, p.first_ms, *((p.end, p.last_ms) if bounded else ())) for p in inputs]
-    text = orjson.dumps([said, sorted(products), tiling, places, horizon_ms], option=orjson.OPT_SORT_KEYS)
+    places = [
+        (p.topic, p.topic_id, p.partition, p.begin, p.first_ms, *((p.end, p.last_ms) if bounded else ()))
+        for p in (*inputs, *([policies] if policies else ()))
+    ]
+    text = orjson.dumps([said, sorted(products), artefacts, places, horizon_ms], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, key=subkey(secret, b"run"), digest_size=FINGERPRINT_BYTES).hexdigest()
 
 
@@ -127,13 +137,14 @@ def tick_range(grid: TickGrid, inputs: tuple[Partition, ...], horizon_ms: int | 
 
 
 def names_digest(secret: bytes, settings: Settings, product: Product) -> str:
-    """Return the digest of what decides under which names a product's releases are published, and where.
+    """Return the digest of what decides under which names a product's spends are found, and where.
 
-    Traces are found by pseudonym, so theirs is keyed. Density is found by tick, and adds up in one unit: millionths of ε, or 1e-9 of ρ.
+    Those on traces are found by the users' keyed ids in topic `charges`, so theirs is keyed, and are losses at one radius. Those on density
+    are found by tick, and add up in one unit: millionths of ε, or 1e-9 of ρ.
     """
-    privacy, topics, length_s = settings.privacy, settings.topics, settings.tick.length_s
+    topics, length_s = settings.topics, settings.tick.length_s
     if product == "traces":
-        text = orjson.dumps([privacy.audience, privacy.epoch_ticks, length_s, topics.traces])
+        text = orjson.dumps([settings.privacy.radius_m, length_s, topics.charges])
         key = subkey(secret, b"names")
     else:
         text = orjson.dumps([length_s, topics.density, settings.density and [settings.density.noise, settings.density.neighbours]])

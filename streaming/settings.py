@@ -11,6 +11,7 @@ from geo.plane import Region
 
 __all__ = [
     "PRODUCTS",
+    "AudienceSettings",
     "DensitySettings",
     "JobSettings",
     "KafkaSettings",
@@ -53,20 +54,33 @@ class KafkaSettings(_Section):
 
 
 class TopicNames(_Section):
-    """Output topics. `rejected`, `late`, `balance` and `runs` are for operators only: no audience may read them."""
+    """Output topics. `charges`, `rejected`, `late`, `balance` and `runs` are for operators only: no audience may read them.
+
+    Where there are audiences, `traces` is the beginning of their topics' names: "traces.friends".
+    """
 
     traces: TopicName = "traces"
     releases: TopicName = "releases"
+    charges: TopicName = "charges"
     rejected: TopicName = "rejected"
     late: TopicName = "late"
     balance: TopicName = "balance"
     runs: TopicName = "runs"
+    policies: TopicName = "policies"
     density: TopicName = "density"
 
-    def written_by_job(self, products: Collection[Product]) -> list[str]:
-        """Return the topics that a streaming job with these products writes."""
-        own = {"traces": [self.traces, self.releases], "density": [self.density]}
-        return [topic for product in products for topic in own[product]] + [self.rejected, self.late, self.balance]
+
+class AudienceSettings(_Section):
+    """Who reads one topic of traces, and what for: rules of the policy speak of both. `role` is the name unless it is given."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    role: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    usage: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+
+    @property
+    def acts_as(self) -> str:
+        """The role that rules see."""
+        return self.role or self.name
 
 
 class SourceSettings(_Section):
@@ -120,9 +134,11 @@ class TickSettings(_Section):
 class PrivacySettings(_Section):
     """What is promised: likelihoods change by at most a factor `ratio` between places `radius_m` apart.
 
-    `window_ticks` is w of the w-event guarantee and `releases_per_window` sets its limit: so many full charges in any
-    w consecutive ticks. The defaults promise ln 4 within 200 m per released tick and 120 releases a day; somebody who
-    stays put can then be averaged from 289 m an axis (standard deviation) down to 26 m (mean) or 19 m (median) a day.
+    `window_ticks` is w of the w-event guarantee and `releases_per_window` sets its limit: so many full charges in any w consecutive ticks.
+    `full_radius_m`, by default `radius_m`, is the finest radius that a policy may choose; a release at another radius than `radius_m` is
+    charged accordingly. The defaults promise ln 4 within 200 m per released tick and 120 releases a day; somebody who stays put can then be
+    averaged from 289 m an axis (standard deviation) down to 26 m (mean) or 19 m (median) a day. `mechanism = "predictive"` first asks, in
+    private, whether the last release is still near enough, and repeats it then: cheaper for users who stay, dearer for those who drive.
     """
 
     ratio: float = Field(default=4.0, gt=1, le=1000)
@@ -130,9 +146,20 @@ class PrivacySettings(_Section):
     step_m: int = Field(default=10, ge=1, le=1000)
     window_ticks: int = Field(default=1440, ge=1, le=100_000)
     releases_per_window: int = Field(default=120, ge=1, le=100_000)
+    full_radius_m: float | None = Field(default=None, gt=0, le=100_000)
+    mechanism: Literal["window-mean", "predictive"] = "window-mean"
     epoch_ticks: int = Field(default=1440, ge=1, le=1_000_000)
-    audience: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    policy_version: int = Field(default=1, ge=1)
+
+    @property
+    def finest_m(self) -> float:
+        """The finest radius that a policy may choose."""
+        return self.radius_m if self.full_radius_m is None else self.full_radius_m
+
+    @model_validator(mode="after")
+    def _full_is_finest(self) -> Self:
+        if self.finest_m > self.radius_m:
+            raise ValueError("full_radius_m must be at most radius_m: it is the finest radius of all")
+        return self
 
 
 class DensitySettings(_Section):
@@ -192,7 +219,12 @@ class JobSettings(_Section):
 
 
 class Settings(_Section):
-    """Everything a job needs."""
+    """Everything a job needs.
+
+    `policy` is the file that says what each audience may learn of whom, and `anchors` the file of the public places that it may speak of.
+    Without a policy everybody's traces go to one audience (or to each) at `privacy.radius_m`. With `live_policies`, the topic `policies`
+    brings newer versions while the job runs.
+    """
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicNames = TopicNames()
@@ -200,19 +232,55 @@ class Settings(_Section):
     region: RegionSettings
     tick: TickSettings = TickSettings()
     privacy: PrivacySettings = PrivacySettings()
+    audience: tuple[AudienceSettings, ...] = Field(default=(), max_length=64)
+    policy: str | None = None
+    live_policies: bool = False
+    anchors: str | None = None
     density: DensitySettings | None = None
     secret: SecretSource
     job: JobSettings = JobSettings()
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        topics = [source.topic for source in self.source] + [*self.topics.written_by_job(PRODUCTS), self.topics.runs]
+        topics = [source.topic for source in self.source] + [*self.written_by_job(PRODUCTS), self.topics.runs, self.topics.policies]
         if len(set(topics)) != len(topics):
             raise ValueError("every topic needs a name of its own: a raw topic and an output topic, or two of them, share one")
         if self.kafka.transaction_timeout_s <= self.job.checkpoint_interval_s:
             raise ValueError("kafka.transaction_timeout_s must be longer than job.checkpoint_interval_s")
+        if self.privacy.mechanism == "predictive" and len(self.audiences) > 1:
+            raise ValueError(
+                "privacy.mechanism = predictive serves one audience: its charges would tell one audience what another was sent"
+            )
+        if len({audience.name for audience in self.audience}) < len(self.audience):
+            raise ValueError("every audience needs a name of its own")
         self.region.region()
         return self
+
+    @property
+    def audiences(self) -> tuple[AudienceSettings, ...]:
+        """Who reads traces; where nobody is named, one audience called "default"."""
+        return self.audience or (AudienceSettings(name="default"),)
+
+    @property
+    def trace_topics(self) -> list[str]:
+        """The topic of each of the `audiences`."""
+        return [f"{self.topics.traces}.{audience.name}" for audience in self.audience] or [self.topics.traces]
+
+    def product_topics(self, product: Product) -> list[str]:
+        """Return the topics that hold a product."""
+        return self.trace_topics if product == "traces" else [self.topics.density]
+
+    def read_by_job(self, products: Collection[Product]) -> list[str]:
+        """Return the topics that a streaming job with these products reads; each needs heartbeats."""
+        live = [self.topics.policies] if self.live_policies and "traces" in products else []
+        return [*(source.topic for source in self.source), *live]
+
+    def written_by_job(self, products: Collection[Product]) -> list[str]:
+        """Return the topics that a streaming job with these products writes."""
+        names = self.topics
+        ledger = [names.releases, names.charges] if "traces" in products else []
+        own = [topic for product in products for topic in self.product_topics(product)]
+        return [*own, *ledger, names.rejected, names.late, names.balance]
 
 
 def parse_settings(document: Mapping[str, Any]) -> Settings:

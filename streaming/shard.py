@@ -1,29 +1,44 @@
 """The stateful step: the records of a shard's closed ticks -> releases, the public ledger, and every record's outcome."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geo.plane import Plane
-from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
+from geo.anchors.index import AnchorIndex
 from streaming.accounting import balance_of
+from streaming.audiences import Audiences, Last
+from streaming.charges import CHARGE, charge_lines
 from streaming.earlier import EarlierSpends
 from streaming.ledger import Ledger
-from streaming.pseudonyms import Pseudonyms
+from streaming.policy import Policy
+from streaming.policy_log import Version, in_force
 from streaming.records import FIRST_POSITION_REASON, Kind
-from streaming.release import Outputs, Promise, Summary, balance_line, summary_line, trace_lines
+from streaming.release import Outputs, Summary, balance_line, summary_line
 from streaming.settings import Settings
 from streaming.ticks import TickGrid
 from streaming.window import Windows, gather
 
 __all__ = ["Protector", "ShardState", "tick_grid"]
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 FREE, ENROLLED, TOMBSTONE = 0, 1, 2
-USER = np.dtype([("user", "<u8"), ("last_seen", "<i8"), ("spent", "<i8"), ("stage", "u1")])
-HEADER = np.dtype([("version", "<i8"), ("tick", "<i8"), ("started", "<i8")])
+HEADER = np.dtype([("version", "<i8"), ("tick", "<i8"), ("started", "<i8"), ("audiences", "<i8"), ("policy", "<i8")])
+
+
+def user_rows(count: int, audiences: int) -> NDArray[np.void]:
+    """Return free rows of users."""
+    fields = [
+        ("user", "<u8"),
+        ("last_seen", "<i8"),
+        ("spent", "<i8"),
+        ("last", "<i4", (2,)),
+        ("has_last", "?"),
+        ("stage", "u1"),
+        ("place", "<u2", (audiences,)),
+    ]
+    return np.zeros(count, np.dtype(fields))
 
 
 def tick_grid(settings: Settings) -> TickGrid:
@@ -38,39 +53,45 @@ class ShardState:
     Attributes
     ----------
     users
-        One row a known user: id, last tick with a fix, spent in the window, and stage (free, enrolled, tombstone). A row's
-        number stays a user's own until the tombstone has lasted one whole window.
+        One row a known user: id, last tick with a fix, spent in the window, noisy cell of the last new release (see `Last`), stage (free,
+        enrolled, tombstone), and for each audience the place class of what it was last sent. A row's number stays a user's own until the
+        tombstone has lasted one whole window.
     slots
         The ledger's slots (see `Ledger`), kept by the caller.
     tick
         Last closed tick, or None.
+    policy
+        Version of the policy by which places are classed.
     """
 
     users: NDArray[np.void]
     slots: MutableMapping[int, bytes]
     tick: int | None = None
+    policy: int = 0
 
     @classmethod
-    def empty(cls, slots: MutableMapping[int, bytes]) -> "ShardState":
+    def empty(cls, slots: MutableMapping[int, bytes], audiences: int = 1) -> "ShardState":
         """Return the state of a shard that has seen nobody."""
-        return cls(np.zeros(0, USER), slots)
+        return cls(user_rows(0, audiences), slots)
 
     @classmethod
-    def load(cls, data: bytes | None, slots: MutableMapping[int, bytes]) -> "ShardState":
-        """Restore from `dump`; a state of another version is refused."""
+    def load(cls, data: bytes | None, slots: MutableMapping[int, bytes], audiences: int = 1) -> "ShardState":
+        """Restore from `dump`, or start with nobody; a state of another version is refused."""
         if data is None:
-            return cls.empty(slots)
+            return cls.empty(slots, audiences)
         header = np.frombuffer(data, HEADER, 1)[0]
         if header["version"] != STATE_VERSION:
             raise ValueError(
                 f"the state has version {header['version']} and this release reads {STATE_VERSION}; use the release that wrote it"
             )
-        users = np.frombuffer(data, USER, offset=HEADER.itemsize).copy()
-        return cls(users, slots, int(header["tick"]) if header["started"] else None)
+        row = user_rows(0, int(header["audiences"])).dtype
+        users = np.frombuffer(data, row, offset=HEADER.itemsize).copy()
+        return cls(users, slots, int(header["tick"]) if header["started"] else None, int(header["policy"]))
 
     def dump(self) -> bytes:
         """Return the users and the tick as bytes; the slots are kept by the caller."""
-        header = np.array([(STATE_VERSION, self.tick or 0, self.tick is not None)], HEADER)
+        audiences = self.users["place"].shape[1]
+        header = np.array([(STATE_VERSION, self.tick or 0, self.tick is not None, audiences, self.policy)], HEADER)
         return header.tobytes() + self.users.tobytes()
 
     @property
@@ -105,24 +126,28 @@ class Protector:
     settings: Settings
     secret: bytes
     earlier: EarlierSpends = field(default_factory=EarlierSpends.none)
+    policy: Policy | None = None
+    anchors: AnchorIndex | None = None
 
     def __post_init__(self) -> None:
         """Build what is constant in a run."""
-        privacy = self.settings.privacy
         self.grid = tick_grid(self.settings)
-        self.plane = Plane(self.settings.region.region())
-        self.mechanism = WindowMean(self.plane, privacy.step_m, nano_epsilon_per_m(privacy.ratio, privacy.radius_m))
-        self.pseudonyms = Pseudonyms(self.secret, privacy.audience, privacy.epoch_ticks)
-        charge = self.mechanism.charge_micro(privacy.radius_m)
-        self.promise = Promise(
-            self.mechanism.name,
-            self.mechanism.radius_m(0.5),
-            self.mechanism.radius_m(0.95),
-            charge,
-            privacy.radius_m,
-            charge * privacy.releases_per_window,
-            privacy.policy_version,
-        )
+        self._first = Audiences(self.settings, self.secret, self.policy, self.anchors)
+        self._versions: dict[int, tuple[Version, Audiences]] = {}
+        self.plane = self._first.plane
+
+    def enforce(self, versions: Mapping[int, bytes]) -> None:
+        """Take over the admitted versions of the policy, by number, beside the one that holds at first."""
+        for number in self._versions.keys() - versions.keys():
+            del self._versions[number]
+        for number in versions.keys() - self._versions.keys():
+            version = Version.load(versions[number])
+            self._versions[number] = version, Audiences(self.settings, self.secret, version.policy, self.anchors)
+
+    def audiences(self, tick: int) -> Audiences:
+        """Return the audiences under the policy that holds in a tick."""
+        version = in_force((version for version, _ in self._versions.values()), tick)
+        return self._versions[version.policy.version][1] if version else self._first
 
     def close(self, state: ShardState, shard: int, tick: int, rows: NDArray[np.void]) -> Outputs:
         """Close one tick: change `state` and return lines for each topic.
@@ -136,7 +161,10 @@ class Protector:
         rows
             All packed records accounted for at this tick, in any order.
         """
-        names = self.settings.topics
+        names, start_ms, audiences = self.settings.topics, self.grid.start_ms(tick), self.audiences(tick)
+        if state.policy != audiences.version:
+            # The classes of places are those of a policy.
+            state.policy, state.users["place"] = audiences.version, 0
         kind = rows["kind"]
         fixes = rows[kind == Kind.FIX]
         windows = gather(fixes, self.plane, self.settings.tick.max_fixes, self.settings.tick.max_speed_mps)
@@ -146,32 +174,49 @@ class Protector:
         before_window = tick - self.settings.privacy.window_ticks
         past = before_window if state.tick is None else max(before_window, state.tick)
         ledger = self._ledger(state, tick)
-        index = self._enrol(state, ledger, tick, seen, past)
+        self._enrol(state, ledger, tick, seen, past)
         held = np.flatnonzero(state.users["stage"] != FREE)
-        self.earlier.enter(ledger, self.pseudonyms, past, tick, held, state.users["user"][held])
-        enrolled = np.flatnonzero(state.users["stage"] == ENROLLED)
-        here = index[np.isin(seen, present, assume_unique=True)]
-        ahead = self.earlier.between(self.pseudonyms, tick, tick + self.settings.privacy.window_ticks - 1, state.users["user"][here])
-        granted = ledger.spend(here, np.full(len(here), self.promise.charge_micro), ahead)
-        state.users["spent"] = ledger.spent
+        self.earlier.enter(ledger, past, tick, held, state.users["user"][held])
 
-        lines = self._releases(state, ledger, tick, enrolled, present, here, granted, windows)
-        released = int(granted.sum())
-        summary = Summary(
-            tick=tick,
-            shard=shard,
-            enrolled=len(enrolled),
-            released=released,
-            absent=len(enrolled) - len(here),
-            withheld=len(here) - released,
-            epsilon_micro=released * self.promise.charge_micro,
+        enrolled = np.flatnonzero(state.users["stage"] == ENROLLED)
+        user = np.ascontiguousarray(state.users["user"][enrolled])
+        is_here = np.isin(user, present)
+        views = audiences.views(tick, start_ms, user, state.users["place"][enrolled])
+        granted = self._granted(ledger, tick, enrolled, user, is_here, views.charge_micro)
+        seen_now = enrolled[granted]
+        last = Last(state.users["last"][seen_now].astype(np.int64), state.users["has_last"][seen_now])
+        looks = audiences.look(
+            tick,
+            user[granted],
+            views.number[granted],
+            views.kinds,
+            views.charge_micro[granted],
+            self._cells(windows, user[granted]),
+            last,
         )
-        withheld_fixes = int(windows.kept[np.isin(windows.user, present[~granted])].sum())
+        state.users["last"][seen_now], state.users["has_last"][seen_now] = last
+        ledger.record(tick, seen_now, looks.charge_micro)
+        state.users["spent"] = ledger.spent
+        left, place = ledger.left()[enrolled], state.users["place"][enrolled]
         out: Outputs = {}
-        if len(enrolled):
-            out[names.traces] = lines
-            out[names.releases] = [summary_line(summary)]
+        for audience, (name, topic) in enumerate(zip(audiences.names, audiences.topics, strict=True)):
+            sent = audiences.rows(
+                audience, tick, start_ms, views, user, is_here, granted, left, looks, place_of := np.ascontiguousarray(place[:, audience])
+            )
+            place[:, audience] = place_of
+            if sent.enrolled:
+                absent = sent.enrolled - sent.released - sent.withheld
+                summary = Summary(tick, shard, name, sent.enrolled, sent.released, absent, sent.withheld, sent.epsilon_micro)
+                out[topic] = sent.lines
+                out.setdefault(names.releases, []).append(summary_line(summary))
+        state.users["place"][enrolled] = place
+        if granted.any():
+            charges = np.zeros(int(granted.sum()), CHARGE)
+            charges["user"], charges["tick"] = user[granted], tick
+            charges["look"], charges["charge_micro"] = looks.finest, looks.charge_micro
+            out[names.charges] = charge_lines(shard, charges)
         if len(rows):
+            withheld_fixes = int(windows.kept[~np.isin(windows.user, user[granted])].sum())
             balance = balance_of(
                 "traces",
                 tick,
@@ -194,14 +239,14 @@ class Protector:
         return {self.settings.topics.balance: [balance_line(balance)]}
 
     def _ledger(self, state: ShardState, tick: int) -> Ledger:
-        ledger = Ledger(self.settings.privacy.window_ticks, self.promise.limit_micro, state.slots, state.users["spent"].copy(), state.tick)
+        ledger = Ledger(self.settings.privacy.window_ticks, self._first.limit_micro, state.slots, state.users["spent"].copy(), state.tick)
         ledger.advance(tick)
         state.tick = tick
         state.users["spent"] = ledger.spent
         return ledger
 
-    def _enrol(self, state: ShardState, ledger: Ledger, tick: int, seen: NDArray[np.uint64], past: int) -> NDArray[np.intp]:
-        """Return the rows of the users in `seen` (ascending ids), making new ones, with their spends up to tick `past`, for the rest."""
+    def _enrol(self, state: ShardState, ledger: Ledger, tick: int, seen: NDArray[np.uint64], past: int) -> None:
+        """Enrol the users in `seen` (ascending ids); new ones get a row, with their spends up to tick `past`."""
         by_id = np.argsort(state.users["user"], kind="stable")
         sorted_ids = state.users["user"][by_id]
         place = np.searchsorted(sorted_ids, seen)
@@ -213,49 +258,38 @@ class Protector:
         new = int((~known).sum())
         free = np.flatnonzero(state.users["stage"] == FREE)[:new]
         grown = np.arange(len(state.users), len(state.users) + new - len(free))
-        state.users = np.concatenate([state.users, np.zeros(len(grown), USER)])
+        state.users = np.concatenate([state.users, user_rows(len(grown), len(self._first))])
         ledger.grow(len(state.users))
         fresh = np.concatenate([free, grown])
         index[~known] = fresh
         state.users["user"][fresh] = seen[~known]
         state.users["last_seen"][index] = tick
         state.users["stage"][index] = ENROLLED
-        self.earlier.enter(ledger, self.pseudonyms, tick - self.settings.privacy.window_ticks, past, fresh, seen[~known])
-        return index
+        self.earlier.enter(ledger, tick - self.settings.privacy.window_ticks, past, fresh, seen[~known])
 
-    def _releases(
+    def _granted(
         self,
-        state: ShardState,
         ledger: Ledger,
         tick: int,
         enrolled: NDArray[np.intp],
-        present: NDArray[np.uint64],
-        here: NDArray[np.intp],
-        granted: NDArray[np.bool_],
-        windows: Windows,
-    ) -> list[str]:
-        place = np.searchsorted(present, windows.user)
-        sums, kept = np.zeros((len(present), 2), np.int64), np.zeros(len(present), np.int64)
-        sums[place], kept[place] = windows.sum_mm, windows.kept
-        cells = self.mechanism.cells(sums[granted], kept[granted])
-        noisy, look = self.mechanism.perturb(self.secret, present[granted], tick, cells)
-        position, looks = np.zeros((len(state.users), 2)), np.zeros(len(state.users), np.uint64)
-        position[here[granted]], looks[here[granted]] = self.mechanism.publish(noisy), look
-        released, withheld = np.zeros(len(state.users), bool), np.zeros(len(state.users), bool)
-        released[here[granted]] = True
-        withheld[here[~granted]] = True
-        out = released[enrolled]
-        return trace_lines(
-            self.promise,
-            tick,
-            self.grid.start_ms(tick),
-            self.pseudonyms.of(state.users["user"][enrolled], tick),
-            out,
-            withheld[enrolled],
-            position[enrolled[out]],
-            looks[enrolled[out]],
-            self.promise.budget_classes(ledger.left()[enrolled]),
-        )
+        user: NDArray[np.uint64],
+        present: NDArray[np.bool_],
+        charge_micro: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:
+        """Return who of the enrolled is present, has an audience, and has enough left."""
+        asked = np.flatnonzero(present & (charge_micro > 0))
+        ahead = self.earlier.between(tick, tick + self.settings.privacy.window_ticks - 1, user[asked])
+        granted = np.zeros(len(enrolled), bool)
+        granted[asked] = ledger.grants(enrolled[asked], charge_micro[asked], ahead)
+        return granted
+
+    def _cells(self, windows: Windows, user: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the true cells of users, in any order; a user without a usable position has the public fallback."""
+        place = np.minimum(np.searchsorted(windows.user, user), max(0, len(windows.user) - 1))
+        usable = np.zeros(len(user), bool) if not len(windows.user) else windows.user[place] == user
+        sums, kept = np.zeros((len(user), 2), np.int64), np.zeros(len(user), np.int64)
+        sums[usable], kept[usable] = windows.sum_mm[place[usable]], windows.kept[place[usable]]
+        return self._first.base.cells(sums, kept)
 
     def _expire(self, state: ShardState, tick: int) -> None:
         silent = tick - state.users["last_seen"]
@@ -263,7 +297,7 @@ class Protector:
         state.users["stage"][(state.users["stage"] == ENROLLED) & (silent >= end)] = TOMBSTONE
         # Earlier runs may have spent after the last fix that this run has seen: a row is given on only when nothing of it is left.
         gone = (state.users["stage"] == TOMBSTONE) & (silent >= end + window) & (state.users["spent"] == 0)
-        state.users[gone] = np.zeros(1, USER)
+        state.users[gone] = user_rows(1, len(self._first))
         if gone.any() and (state.users["stage"] == FREE).all():
-            state.users = np.zeros(0, USER)
+            state.users = user_rows(0, len(self._first))
             state.slots.clear()

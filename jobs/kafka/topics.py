@@ -56,9 +56,10 @@ def product_topics(settings: Settings, partitions: int, *, replay: bool = False)
     return {
         **{source.topic: TopicSpec(partitions, EVENT_TIME if replay else {}) for source in settings.source},
         names.runs: TopicSpec(1, FOR_EVER),
-        names.traces: TopicSpec(partitions, FOR_EVER),
+        **({names.policies: TopicSpec(1, {**FOR_EVER, **(EVENT_TIME if replay else {})})} if settings.live_policies else {}),
+        **{topic: TopicSpec(partitions, FOR_EVER) for topic in settings.trace_topics},
         **({names.density: TopicSpec(1, FOR_EVER)} if settings.density else {}),
-        names.releases: TopicSpec(partitions, FOR_EVER),
+        **{name: TopicSpec(partitions, FOR_EVER) for name in (names.releases, names.charges)},
         **{name: TopicSpec(partitions) for name in (names.rejected, names.late, names.balance)},
     }
 

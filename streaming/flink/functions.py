@@ -7,15 +7,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pyflink.common import Row, Types
-from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
+from pyflink.datastream import KeyedBroadcastProcessFunction, KeyedProcessFunction, OutputTag, RuntimeContext
 from pyflink.datastream.state import ListStateDescriptor, MapState, MapStateDescriptor, ValueStateDescriptor
 from pyflink.table.udf import FunctionContext, ScalarFunction
 
+from geo.anchors.index import AnchorIndex
 from geo.tiling.tiling import Tiling
 from streaming.closing import Closer
 from streaming.counting import ShardCounts
 from streaming.decode import Decoder, split_by_shard
 from streaming.earlier import EarlierSpends
+from streaming.policy import Deployment, Policy
+from streaming.policy_log import Version, admit_version, in_force, rejected_policy_line
 from streaming.publisher import Publisher, PublisherState
 from streaming.records import FIRST_POSITION_REASON, RECORD, Kind
 from streaming.release import Outputs
@@ -24,9 +27,24 @@ from streaming.settings import Product, Settings
 from streaming.shard import ShardState, tick_grid
 from streaming.ticks import TickGrid
 
-__all__ = ["COUNTS", "EMITTED", "CloseTicks", "PackFixes", "PublishDensity"]
+__all__ = [
+    "COUNTS",
+    "EMITTED",
+    "POLICIES",
+    "REJECTED",
+    "VERSIONS",
+    "AdmitPolicies",
+    "CloseTicks",
+    "CloseTicksUnderPolicies",
+    "LogMillis",
+    "PackFixes",
+    "PublishDensity",
+]
 
 EMITTED = Types.ROW_NAMED(["topic", "lines"], [Types.STRING(), Types.STRING()])
+VERSIONS = Types.ROW([Types.LONG(), Types.PICKLED_BYTE_ARRAY()])
+POLICIES = MapStateDescriptor("policies", Types.LONG(), Types.PICKLED_BYTE_ARRAY())
+REJECTED = OutputTag("rejected", EMITTED)
 COUNTS = OutputTag("counts", Types.ROW([Types.LONG(), Types.PICKLED_BYTE_ARRAY()]))
 LINES_A_BLOCK = 500
 LAST_WATERMARK = 2**63 - 1
@@ -97,7 +115,7 @@ class _Slots(MutableMapping[int, bytes]):
         self._state.clear()
 
 
-class CloseTicks(KeyedProcessFunction):  # type: ignore[misc]
+class _CloseTicks:
     """Blocks of one shard wait until their ticks close; then `Closer` turns each tick into lines, and counts for density.
 
     The watermark is the log clock: the lowest, over all partitions, of the highest log timestamp so far. Lines are the main output, the
@@ -115,6 +133,8 @@ class CloseTicks(KeyedProcessFunction):  # type: ignore[misc]
         What earlier runs have spent on traces.
     tiling
         Density's public tree, or None.
+    policy, anchors
+        What audiences may learn, and the public places that it speaks of, or None.
     """
 
     def __init__(
@@ -125,9 +145,12 @@ class CloseTicks(KeyedProcessFunction):  # type: ignore[misc]
         horizon_ms: int | None,
         earlier: EarlierSpends,
         tiling: Tiling | None,
+        policy: Policy | None = None,
+        anchors: AnchorIndex | None = None,
     ) -> None:
         self._settings, self._check, self._products = settings, check, products
         self._horizon_ms, self._earlier, self._tiling = horizon_ms, earlier, tiling
+        self._policy, self._anchors = policy, anchors
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the state's handles and build the closer."""
@@ -137,7 +160,7 @@ class CloseTicks(KeyedProcessFunction):  # type: ignore[misc]
         self._slots = _Slots(runtime_context.get_map_state(MapStateDescriptor("ledger", Types.LONG(), blob)))
         self._grid = tick_grid(self._settings)
         secret = _worker_secret(self._settings, self._check)
-        self._closer = Closer(self._settings, secret, self._products, self._earlier, self._tiling)
+        self._closer = Closer(self._settings, secret, self._products, self._earlier, self._tiling, self._policy, self._anchors)
 
     def process_element(self, value: Row, ctx: Any) -> None:
         """Keep a block until its ticks close."""
@@ -148,7 +171,7 @@ class CloseTicks(KeyedProcessFunction):  # type: ignore[misc]
         """Close every tick that the log clock has passed."""
         watermark, shard = ctx.timer_service().current_watermark(), ctx.get_current_key()
         end = _first_open(self._grid, watermark, self._horizon_ms)
-        state = ShardState.load(self._users.value(), self._slots)
+        state = ShardState.load(self._users.value(), self._slots, len(self._settings.audiences))
         rows = _late_for_closed(np.frombuffer(b"".join(self._pending.get()), RECORD), state.tick)
         rows = rows[np.argsort(rows["tick"], kind="stable")]
         waiting, closed = len(rows), False
@@ -179,6 +202,86 @@ class CloseTicks(KeyedProcessFunction):  # type: ignore[misc]
 
     def _wake(self, ctx: Any, tick: int) -> None:
         _wake(ctx, self._grid, tick, self._horizon_ms)
+
+
+class CloseTicks(_CloseTicks, KeyedProcessFunction):  # type: ignore[misc]
+    """`_CloseTicks` under one policy."""
+
+
+class CloseTicksUnderPolicies(_CloseTicks, KeyedBroadcastProcessFunction):  # type: ignore[misc]
+    """`_CloseTicks` under versions of the policy that come while the job runs; each holds from a tick that is still open then."""
+
+    def process_broadcast_element(self, value: Row, ctx: Any) -> None:
+        """Keep an admitted version, and forget those that can hold no more."""
+        state = ctx.get_broadcast_state(POLICIES)
+        state.put(value[0], bytes(value[1]))
+        versions = {number: Version.load(bytes(document)) for number, document in state.items()}
+        first_open = self._grid.first_open(ctx.current_watermark() + 1)
+        holding = in_force(versions.values(), first_open)
+        for number, version in versions.items():
+            if holding is not None and version.from_tick <= first_open and number < holding.policy.version:
+                state.remove(number)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        """Close ticks under the versions that have been admitted."""
+        self._closer.enforce({number: bytes(document) for number, document in ctx.get_broadcast_state(POLICIES).items()})
+        yield from super().on_timer(timestamp, ctx)
+
+
+class LogMillis(ScalarFunction):  # type: ignore[misc]
+    """Log times -> milliseconds since 1970."""
+
+    def eval(self, log_time: pd.Series) -> pd.Series:
+        """Convert a batch."""
+        return pd.Series(log_time.to_numpy().astype("datetime64[ms]").astype(np.int64))
+
+
+class AdmitPolicies(KeyedProcessFunction):  # type: ignore[misc]
+    """Records of the topic `policies`, under one key -> admitted versions; lines about the others to `REJECTED`.
+
+    On their way here records lose their order. They wait until the topic's clock has passed them, which is before any tick closes in which
+    they could hold, and then take their turns by offset.
+
+    Parameters
+    ----------
+    settings
+        Settings.
+    first_version
+        Version of the policy that holds at first, 0 if there is none.
+    deployment
+        What a policy has to fit.
+    """
+
+    def __init__(self, settings: Settings, first_version: int, deployment: Deployment) -> None:
+        self._settings, self._first, self._deployment = settings, first_version, deployment
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state's handles."""
+        self._last = runtime_context.get_state(ValueStateDescriptor("version", Types.LONG()))
+        self._waiting = runtime_context.get_map_state(MapStateDescriptor("waiting", Types.LONG(), Types.PICKLED_BYTE_ARRAY()))
+        self._grid = tick_grid(self._settings)
+
+    def process_element(self, value: Row, ctx: Any) -> None:
+        """Keep a record: value, log time and offset."""
+        record, log_ms, offset = value
+        self._waiting.put(offset, (record, log_ms))
+        ctx.timer_service().register_event_time_timer(log_ms)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        """Judge the records that the clock has passed."""
+        watermark, last = ctx.timer_service().current_watermark(), self._last.value() or self._first
+        for offset, (record, log_ms) in sorted(self._waiting.items()):
+            if log_ms > watermark:
+                continue
+            self._waiting.remove(offset)
+            found = admit_version(record, log_ms, last, self._grid, self._deployment)
+            if isinstance(found, Version):
+                last = found.policy.version
+                yield Row(last, found.dump())
+            elif found is not None:
+                topics = self._settings.topics
+                yield REJECTED, Row(topics.rejected, rejected_policy_line(found, topics.policies, offset, log_ms))
+        self._last.update(last)
 
 
 class PublishDensity(KeyedProcessFunction):  # type: ignore[misc]

@@ -13,11 +13,26 @@ from pyflink.java_gateway import get_gateway
 from pyflink.table import DataTypes, StreamTableEnvironment, TableResult
 from pyflink.table.udf import udf
 
+from geo.anchors.index import AnchorIndex
 from geo.tiling.tiling import Tiling
+from streaming.audiences import deployment_of
 from streaming.earlier import EarlierSpends
 from streaming.flink.checkpoints import unread_partitions
-from streaming.flink.functions import COUNTS, EMITTED, CloseTicks, PackFixes, PublishDensity
-from streaming.runs import Run
+from streaming.flink.functions import (
+    COUNTS,
+    EMITTED,
+    POLICIES,
+    REJECTED,
+    VERSIONS,
+    AdmitPolicies,
+    CloseTicks,
+    CloseTicksUnderPolicies,
+    LogMillis,
+    PackFixes,
+    PublishDensity,
+)
+from streaming.policy import Policy
+from streaming.runs import Partition, Run
 from streaming.settings import Settings
 
 __all__ = ["DensityInput", "StreamJob"]
@@ -25,7 +40,7 @@ __all__ = ["DensityInput", "StreamJob"]
 SAVEPOINTS = "savepoints"
 BLOCK = DataTypes.ROW([DataTypes.FIELD("shard", DataTypes.INT()), DataTypes.FIELD("block", DataTypes.BYTES())])
 READ_RAW = """
-    CREATE TABLE raw_{number} (
+    CREATE TABLE raw_{name} (
         record BYTES,
         log_time TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL,
         log_partition INT METADATA FROM 'partition' VIRTUAL,
@@ -70,6 +85,8 @@ class StreamJob:
         What earlier runs have spent on traces.
     density
         Needed if density is one of the products.
+    policy, anchors
+        What audiences of traces may learn, and the public places that it speaks of; None for everything at the settings' radius.
     checkpoint_dir
         Folder of this run's checkpoints.
     jars
@@ -83,6 +100,8 @@ class StreamJob:
     run: Run
     earlier: EarlierSpends
     density: DensityInput | None
+    policy: Policy | None
+    anchors: AnchorIndex | None
     checkpoint_dir: Path
     jars: Sequence[Path] = ()
     resume: Path | None = None
@@ -94,34 +113,46 @@ class StreamJob:
         env = StreamExecutionEnvironment.get_execution_environment(self._configuration())
         env.set_parallelism(self.settings.job.parallelism)
         tables = StreamTableEnvironment.create(env)
-        job, topics = self.settings.job, self.settings.topics
+        job = self.settings.job
 
         # raw records: BYTES with log time, partition and offset; the watermark is the log clock
-        for number in range(len(self.settings.source)):
-            tables.execute_sql(self._read_raw(number))
+        for number, source in enumerate(self.settings.source):
+            parts = [part for part in self.run.inputs if part.topic == source.topic]
+            tables.execute_sql(self._read_raw(str(number), parts))
         # blocks: (shard, packed records of one batch)
         pack = udf(PackFixes(self.settings, self.secret_check), result_type=BLOCK, func_type="pandas")
         tables.create_temporary_function("pack_fixes", pack)
         blocks = tables.sql_query(" UNION ALL ".join(self._blocks(number) for number in range(len(self.settings.source))))
         # emitted: (topic, lines of one closed tick); beside them (tick, counts of one shard)
         tiling = self.density.tiling if self.density else None
-        close = CloseTicks(self.settings, self.secret_check, self.run.products, self.run.horizon_ms, self.earlier, tiling)
-        emitted = (
-            tables.to_data_stream(blocks)
-            .key_by(lambda block: block[0], key_type=Types.INT())
-            .process(close, output_type=EMITTED)
-            .name("close ticks of shards")
-            .uid("close-ticks")
-            .set_max_parallelism(max(128, job.shards))
+        with_policies = (
+            self.settings,
+            self.secret_check,
+            self.run.products,
+            self.run.horizon_ms,
+            self.earlier,
+            tiling,
+            self.policy,
+            self.anchors,
         )
+        keyed = tables.to_data_stream(blocks).key_by(lambda block: block[0], key_type=Types.INT())
+        if self.run.policies is None:
+            closed = keyed.process(CloseTicks(*with_policies), output_type=EMITTED)
+        else:
+            versions = self._versions(tables, self.run.policies)
+            closed = keyed.connect(versions.broadcast(POLICIES)).process(CloseTicksUnderPolicies(*with_policies), output_type=EMITTED)
+        closed = closed.name("close ticks of shards").uid("close-ticks").set_max_parallelism(max(128, job.shards))
+        emitted = closed
+        if self.run.policies is not None:
+            emitted = emitted.union(versions.get_side_output(REJECTED))
         if self.density:
-            emitted = emitted.union(self._published(emitted, self.density))
+            emitted = emitted.union(self._published(closed, self.density))
         tables.create_temporary_view("emitted", tables.from_data_stream(emitted))
         # records: (key, JSON) for each line, to the topic that the line names
         tables.execute_sql(
             WRITE.format(
                 bootstrap=self.settings.kafka.bootstrap,
-                topics=";".join(topics.written_by_job(self.run.products)),
+                topics=";".join(self.settings.written_by_job(self.run.products)),
                 run=self.run.group,
                 timeout_ms=self.settings.kafka.transaction_timeout_s * 1000,
             )
@@ -153,6 +184,20 @@ class StreamJob:
         form = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.NATIVE
         client._j_job_client.stopWithSavepoint(drain, (self.checkpoint_dir / SAVEPOINTS).resolve().as_uri(), form).get()
 
+    def _versions(self, tables: StreamTableEnvironment, policies: Partition) -> DataStream:
+        """Return the admitted versions of the policy."""
+        tables.execute_sql(self._read_raw("policies", [policies]))
+        tables.create_temporary_function("log_millis", udf(LogMillis(), result_type=DataTypes.BIGINT(), func_type="pandas"))
+        records = tables.sql_query("SELECT record, log_millis(CAST(log_time AS TIMESTAMP(3))) AS log_ms, log_offset FROM raw_policies")
+        admit = AdmitPolicies(self.settings, self.policy.version if self.policy else 0, deployment_of(self.settings, self.anchors))
+        return (
+            tables.to_data_stream(records)
+            .key_by(lambda _: 0, key_type=Types.INT())
+            .process(admit, output_type=VERSIONS)
+            .name("admit policies")
+            .uid("admit-policies")
+        )
+
     def _published(self, closed: DataStream, density: DensityInput) -> DataStream:
         publish = PublishDensity(
             self.settings,
@@ -173,13 +218,11 @@ class StreamJob:
             .uid("publish-density")
         )
 
-    def _read_raw(self, number: int) -> str:
-        topic = self.settings.source[number].topic
-        parts = [part for part in self.run.inputs if part.topic == topic]
+    def _read_raw(self, name: str, parts: Sequence[Partition]) -> str:
         return READ_RAW.format(
-            number=number,
+            name=name,
             bootstrap=self.settings.kafka.bootstrap,
-            topic=topic,
+            topic=parts[0].topic,
             group=self.run.group,
             parallelism=min(self.settings.job.parallelism, len(parts)),
             begin=";".join(f"partition:{p.partition},offset:{p.begin}" for p in parts),

@@ -28,14 +28,19 @@ def write_settings(
     job: str = "",
     region: str = HELSINKI,
     density: str | None = None,
+    head: str = "",
+    audiences: str = "",
 ) -> Path:
-    """Write the settings of a run whose output topics begin with `name`; `density` is the rest of that section."""
+    """Write the settings of a run whose output topics begin with `name`.
+
+    `privacy` and `job` are the rest of these sections, `density` of that one, `head` and `audiences` are whole lines.
+    """
     topics = "\n".join(f'{topic} = "{name}-{topic}"' for topic in TopicNames.model_fields)
     path = folder / f"{name}-{ratio}.toml"
     path.write_text(
-        f'[kafka]\nbootstrap = "{bootstrap}"\n[topics]\n{topics}\n[[source]]\ntopic = "{source or f"{name}-fixes"}"\n'
+        f'{head}[kafka]\nbootstrap = "{bootstrap}"\n[topics]\n{topics}\n[[source]]\ntopic = "{source or f"{name}-fixes"}"\n'
         f'{region}[secret]\nfile = "{folder}/secret"\n[privacy]\nratio = {ratio}\n{privacy}'
-        f'[job]\ncheckpoint_dir = "{folder}/checkpoints-{name}"\nshards = 8\nparallelism = {parallelism}\nrestarts = 0\n{job}'
+        f'[job]\ncheckpoint_dir = "{folder}/checkpoints-{name}"\nshards = 8\nparallelism = {parallelism}\nrestarts = 0\n{job}{audiences}'
     )
     if density is not None:
         tiling = folder / "tiling.parquet"

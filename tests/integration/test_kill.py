@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 START = 1_700_000_040_000
 USERS, MINUTES = 40, 20
 SLOW = "batch = 30\ncheckpoint_interval_s = 0.5\n"
-OUTPUTS = ("traces", "releases", "density", "balance", "rejected", "late")
+OUTPUTS = ("traces", "releases", "charges", "density", "balance", "rejected", "late")
 DENSITY = 'epsilon = 6.0\nwindow_ticks = 6\nschedule = "budget-absorption"\n'
 
 

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jobs.errors import UserError
 from jobs.protect import _last_run
 from jobs.runs import admit, alone, earlier_density, earlier_spends, forget_checkpoints, latest_checkpoint
+from streaming.charges import CHARGE
 from streaming.runs import Partition, Run, fingerprint, names_digest
 from streaming.settings import Settings, parse_settings
 
@@ -50,9 +52,8 @@ def test_a_different_run_over_the_same_time_needs_a_word() -> None:
     "sections",
     [
         {"tick": {"length_s": 30}},
-        {"privacy": {"audience": "other"}},
-        {"privacy": {"epoch_ticks": 7}},
-        {"topics": {"traces": "elsewhere"}},
+        {"privacy": {"radius_m": 150}},
+        {"topics": {"charges": "elsewhere"}},
     ],
 )
 def test_what_could_not_be_charged_is_refused(sections: dict[str, object]) -> None:
@@ -86,9 +87,15 @@ def test_names_that_change_within_a_window_are_refused() -> None:
 
 def test_a_topic_made_again_is_another_input() -> None:
     again = (replace(FIRST.inputs[0], topic_id="another"),)
-    assert fingerprint(SECRET, settings(), ["traces"], FIRST.inputs, 7_230_000) != fingerprint(
-        SECRET, settings(), ["traces"], again, 7_230_000
-    )
+    prints = {fingerprint(SECRET, settings(), ["traces"], inputs, 7_230_000, {}) for inputs in (FIRST.inputs, again)}
+    assert len(prints) == 2
+
+
+def test_a_policy_counts_by_its_content_not_by_its_path() -> None:
+    def of(path: str, digest: str) -> str:
+        return fingerprint(SECRET, settings(policy=path), ["traces"], FIRST.inputs, 7_230_000, {"policy": digest})
+
+    assert of("a.toml", "1") == of("b.toml", "1") != of("a.toml", "2")
 
 
 def test_density_and_traces_are_different_looks_but_share_what_they_say_of_presence() -> None:
@@ -142,14 +149,14 @@ def test_density_of_the_other_relation_is_refused_nearby() -> None:
 
 def test_a_run_is_not_resumed_after_another_look_at_its_ticks() -> None:
     config = settings()
-    print_of = fingerprint(SECRET, config, ["traces"], FIRST.inputs, FIRST.horizon_ms)
+    print_of = fingerprint(SECRET, config, ["traces"], FIRST.inputs, FIRST.horizon_ms, {})
     last = replace(FIRST, fingerprint=print_of)
     other = replace(FIRST, fingerprint="two", names={"traces": NAMES, "density": "d"})
-    assert _last_run(config, SECRET, ["traces"], None, [last]) == last
+    assert _last_run(config, SECRET, ["traces"], {}, [last]) == last
     with pytest.raises(UserError, match="has looked at some of these ticks since"):
-        _last_run(config, SECRET, ["traces"], None, [last, other])
+        _last_run(config, SECRET, ["traces"], {}, [last, other])
     later = replace(other, first_tick=300, last_tick=310)
-    assert _last_run(config, SECRET, ["traces"], None, [last, later]) == last
+    assert _last_run(config, SECRET, ["traces"], {}, [last, later]) == last
 
 
 def test_a_run_survives_its_record() -> None:
@@ -157,13 +164,13 @@ def test_a_run_survives_its_record() -> None:
 
 
 def test_spends_of_a_window_before_and_after_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = [94, 95, 107, 119, 123, 124]
+    charged = np.array([(1, tick, 2, 7) for tick in (94, 95, 107, 119, 123, 124)], CHARGE)
     monkeypatch.setattr("jobs.runs.require_settled", lambda *_: None)
-    monkeypatch.setattr("jobs.runs.spent_releases", lambda _: iter(("name", tick, 7) for tick in ticks))
+    monkeypatch.setattr("jobs.runs.charges", lambda _: iter([charged[:2], charged[2:], charged]))
     run = replace(FIRST, fingerprint="two")  # ticks 100 .. 119
     spends = earlier_spends(settings(privacy={"window_ticks": 5}), run, [FIRST], tmp_path, resume=False)
-    assert spends.tick.tolist() == [107, 119, 123]
-    assert earlier_spends(settings(), run, [], tmp_path, resume=True).tick.tolist() == [107, 119, 123]
+    assert spends.charges["tick"].tolist() == [107, 119, 123]
+    assert earlier_spends(settings(), run, [], tmp_path, resume=True).charges["tick"].tolist() == [107, 119, 123]
 
 
 def test_one_job_a_run(tmp_path: Path) -> None:

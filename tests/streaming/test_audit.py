@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.tree import Tree
-from streaming.audit import Audit, audit, audit_density, highest_window_sum
+from streaming.audit import Audit, audit, audit_charges, audit_density, highest_window_sum
+from streaming.charges import CHARGE
 from streaming.pseudonyms import Pseudonyms
 
 EPOCH, WINDOW, LIMIT = 4, 3, 20
@@ -22,8 +23,27 @@ def entry(tick: int, count: int, charge: int = 10, absent: int = 0) -> dict[str,
     return {"tick": tick, "released": count, "absent": absent, "withheld": 0, "epsilon_micro": count * charge}
 
 
-def run(traces: list[dict[str, Any]], entries: list[dict[str, Any]], users: Any = USERS) -> Audit:
-    return audit(traces, entries, users, NAMES, WINDOW, LIMIT)
+def paid(*charges: tuple[int, int, int]) -> Any:
+    return np.array([(user, tick, look, charge) for look, (user, tick, charge) in enumerate(charges)], CHARGE)
+
+
+def run(traces: list[dict[str, Any]], entries: list[dict[str, Any]], users: Any = USERS, charges: Any = None) -> Audit:
+    return audit(traces, entries, users, NAMES, paid() if charges is None else charges, WINDOW, LIMIT)
+
+
+def test_what_was_not_charged_is_seen() -> None:
+    rows, entries = [released(11, 1), released(11, 2), released(22, 2)], [entry(1, 1), entry(2, 2)]
+    assert run(rows, entries, charges=paid((11, 1, 10), (11, 2, 10), (22, 2, 15))).unpaid == 0
+    assert run(rows, entries, charges=paid((11, 1, 10), (11, 2, 9), (22, 1, 10))).unpaid == 2
+    twice = [released(11, 1), released(11, 1, look="2")]
+    assert run(twice, [entry(1, 2)], charges=paid((11, 1, 10))).unpaid == 1
+    assert run(twice, [entry(1, 2)], charges=paid((11, 1, 10), (11, 1, 10))).unpaid == 0
+
+
+def test_charges_of_all_audiences_are_added_up_by_user() -> None:
+    assert audit_charges(paid((11, 1, 10), (11, 3, 10), (22, 3, 15), (11, 4, 1)), WINDOW, LIMIT) == (20, 0)
+    assert audit_charges(paid((11, 1, 10), (11, 3, 11), (22, 3, 15)), WINDOW, LIMIT) == (21, 1)
+    assert audit_charges(paid(), WINDOW, LIMIT) == (0, 0)
 
 
 def test_sums_reach_across_epochs() -> None:

@@ -14,7 +14,9 @@ from geo.tiling.tiling import tile
 from streaming.counting import count_tick
 from streaming.decode import Decoder
 from streaming.earlier import EarlierSpends
-from streaming.flink.functions import LAST_WATERMARK, CloseTicks, PublishDensity
+from streaming.flink.functions import LAST_WATERMARK, REJECTED, AdmitPolicies, CloseTicks, PublishDensity
+from streaming.policy import Audience, Deployment, parse_policy
+from streaming.policy_log import Version
 from streaming.records import RECORD
 from streaming.secret import load_secret, secret_check
 from streaming.settings import parse_settings
@@ -219,3 +221,29 @@ def test_years_of_public_silence_are_skipped(tmp_path: Path) -> None:
     merge.send(late, 2)
     out = merge.advance(merge.grid.closes_ms(late) - 1)
     assert [row["tick"] - TICK for row in out["density"]] == [0, 1, 2, 3, 500_000]
+
+
+def test_policies_take_their_turns_by_offset_once_their_clock_has_passed_them(tmp_path: Path) -> None:
+    shard = Shard(tmp_path)
+    step = AdmitPolicies(shard.settings, 1, Deployment((Audience("default", "default"),), 200.0))
+    last, waiting, timers = Value(), Slots(), set[int]()
+    step.open(SimpleNamespace(get_state=lambda _: last, get_map_state=lambda _: waiting))
+
+    def record(version: int) -> bytes:
+        rule = {"subject": "default", "audience": "*", "level": "full"}
+        return Version(TICK, parse_policy({"version": version, "rule": [rule]})).dump()
+
+    def pass_to(watermark: int) -> list[Any]:
+        service = SimpleNamespace(current_watermark=lambda: watermark)
+        return list(step.on_timer(watermark, SimpleNamespace(timer_service=lambda: service)))
+
+    context = SimpleNamespace(timer_service=lambda: SimpleNamespace(register_event_time_timer=timers.add))
+    for version, log_ms, offset in ((4, 30, 2), (2, 10, 0), (3, 20, 1), (5, 99, 4), (3, 40, 3)):
+        step.process_element(Row(record(version), log_ms, offset), context)
+    assert timers == {10, 20, 30, 40, 99}
+    found = pass_to(40)
+    assert [row[0] for row in found if isinstance(row, Row)] == [2, 3, 4]
+    ((tag, line),) = [row for row in found if not isinstance(row, Row)]
+    assert (tag, line[0], line[1].split("\t")[0]) == (REJECTED, "rejected", "policy-3")
+    assert (last.now, list(waiting)) == (4, [4])
+    assert [row[0] for row in pass_to(99)] == [5]

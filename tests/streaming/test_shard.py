@@ -3,6 +3,8 @@ import orjson
 from numpy.typing import NDArray
 
 from geo.privacy.prf import subkey
+from streaming.audit import audit_charges
+from streaming.charges import CHARGE, distinct_charges, read_charges
 from streaming.closing import Closer
 from streaming.decode import Decoder, user_id
 from streaming.earlier import EarlierSpends
@@ -37,6 +39,10 @@ def close(*docs: dict[str, object], config: Settings | None = None) -> Outputs:
     closer = Closer(config, SECRET, ["traces"], EarlierSpends.none())
     out, _ = closer.close(ShardState.empty({}), 0, TICK, fixes(*docs, config=config))
     return out
+
+
+def charges_of(out: Outputs) -> list[NDArray[np.void]]:
+    return [read_charges(row) for row in rows_of(out, "charges")]
 
 
 def test_order_of_arrival_has_no_say() -> None:
@@ -116,8 +122,10 @@ def test_summaries_equal_the_rows() -> None:
 def test_earlier_spends_count() -> None:
     config = settings(privacy={"releases_per_window": 2, "window_ticks": 4})
     first = Protector(config, SECRET)
-    (row,) = rows_of(first.close(ShardState.empty({}), 0, TICK, fixes({}, config=config)), "traces")
-    spends = EarlierSpends.of([(row["user"], TICK, row["epsilon_micro"]), (row["user"], TICK - 1, row["epsilon_micro"])])  # type: ignore[arg-type, list-item]
+    (now,) = charges_of(first.close(ShardState.empty({}), 0, TICK, fixes({}, config=config)))
+    before = now.copy()
+    before["tick"] -= 1
+    spends = EarlierSpends.of([now, now, before])
     again = Protector(config, SECRET, spends)
     (row,) = rows_of(again.close(ShardState.empty({}), 0, TICK, fixes({"lat": 60.3}, config=config)), "traces")
     assert row["status"] == "withheld"
@@ -131,20 +139,19 @@ def test_operator_records_hold_no_coordinate_and_no_user() -> None:
 
 
 def test_second_looks_never_pass_the_limit_together() -> None:
-    charges: list[tuple[str, int, int]] = []
+    charges: list[NDArray[np.void]] = []
     for look in range(4):
         config = settings(privacy={"window_ticks": 6, "releases_per_window": 3, "epoch_ticks": 1000}, tick={"max_fixes": look + 1})
         protector = Protector(config, SECRET, EarlierSpends.of(charges))
         state = ShardState.empty({})
         for tick in range(TICK, TICK + 20):
-            rows = fixes({"t": START}, {"user": "b", "t": START} if tick % 5 < 2 else {"t": START}, config=config)
+            here = {"t": START, "lat": 60.2 + look / 100}
+            rows = fixes(here, {"user": "b", **here} if tick % 5 < 2 else here, config=config)
             rows["tick"] = tick
-            for row in rows_of(protector.close(state, 0, tick, rows), "traces"):
-                if row["status"] == "released":
-                    charges.append((str(row["user"]), tick, int(str(row["epsilon_micro"]))))
-    for user in {name for name, *_ in charges}:
-        for end in range(TICK, TICK + 20):
-            assert sum(charge for name, tick, charge in charges if name == user and end - 6 < tick <= end) <= 3 * 1_484_321
+            charges += charges_of(protector.close(state, 0, tick, rows))
+    spent = distinct_charges(charges)
+    assert len(spent) == len(np.concatenate(charges))
+    assert audit_charges(spent, 6, 3 * 1_484_321)[1] == 0
 
 
 def test_a_row_is_given_on_only_when_nothing_of_it_is_left() -> None:
@@ -154,16 +161,14 @@ def test_a_row_is_given_on_only_when_nothing_of_it_is_left() -> None:
     for tick in range(TICK, TICK + 12):
         rows = fixes({}, config=config)
         rows["tick"] = tick
-        released = [row for row in rows_of(first.close(state, 0, tick, rows), "traces") if row["status"] == "released"]
-        charges += [(str(row["user"]), tick, 1_484_321) for row in released]
+        charges += charges_of(first.close(state, 0, tick, rows))
     second, state = Protector(config, SECRET, EarlierSpends.of(charges)), ShardState.empty({})
     granted = []
     for tick in range(TICK, TICK + 40):
         present = ["c", *(["a"] if tick == TICK else []), *(["b"] if tick >= TICK + 9 else [])]
         rows = fixes(*({"user": user} for user in present), config=config)
         rows["tick"] = tick
-        name = second.pseudonyms.of(np.array([user_id(subkey(SECRET, b"user-id"), "b")], np.uint64), tick)[0]
-        out = rows_of(second.close(state, 0, tick, rows), "traces")
-        granted.append(sum(row["status"] == "released" and row["user"] == name for row in out))
+        paid = np.concatenate([np.zeros(0, CHARGE), *charges_of(second.close(state, 0, tick, rows))])
+        granted.append(int((paid["user"] == user_id(subkey(SECRET, b"user-id"), "b")).sum()))
         assert (state.users["spent"] >= 0).all()
     assert all(sum(granted[i : i + 6]) <= 2 for i in range(len(granted)))
