@@ -58,7 +58,7 @@ def read_anchors(settings: Settings) -> AnchorIndex | None:
     try:
         anchors, _ = load_anchors(Path(settings.anchors))
     except AnchorFileError as error:
-        raise UserError(f"The anchors cannot be used: {error}.") from error
+        raise UserError(f"The anchors cannot be used: {error}") from error
     if not same_region(settings.region.region(), anchors.plane.region):
         raise UserError(
             f"The anchors {settings.anchors} were built for another region than the settings name: build them with `wayveil anchors build "
