@@ -9,23 +9,56 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import orjson
 
+from geo.anchors.index import AnchorIndex
 from geo.plane import Plane, Region
 from geo.tiling.tiling import tile
 from jobs.bench.loop import run_loop
 from jobs.bench.processes import Cost, ProcessWatch
 from jobs.bench.workload import PARTITIONS, REGION, Workload, records_in, require_count
 from jobs.errors import UserError
-from jobs.kafka import TopicSpec, create_topics, documents, product_topics
+from jobs.kafka import TopicSpec, create_topics, documents, heartbeat, product_topics
 from jobs.preflight import require_jars
 from jobs.protect import read_settings
-from streaming.settings import PRODUCTS, PrivacySettings, TopicNames
+from streaming.anchor_file import AnchorOrigin, save_anchors
+from streaming.settings import PrivacySettings, TopicNames
 from streaming.tiling_file import Origin, save_tiling
 
 __all__ = ["CONTENDERS", "Lab"]
 
-CONTENDERS = ("loop", "identity", "traces", "density")
+CONTENDERS = ("loop", "identity", "traces", "policies", "density")
+"""`policies` is the traces job under a live policy with groups and a calendar, whose one audience is told anchors."""
+
+JOBS = {"traces": "traces", "policies": "traces", "density": "density"}
+"""The product of each contender that is a job of this project."""
+
+PLACES = 100
+"""Anchors along each side of the region."""
+
+POLICY = """
+version = 1
+time_zone = "Europe/Helsinki"
+[groups.staff]
+users = ["user-0000001", "user-0000002"]
+[calendars.work]
+days = ["mon", "tue", "wed", "thu", "fri"]
+from = "08:00"
+to = "16:00"
+[[rule]]
+subject = "default"
+audience = "city"
+level = "full"
+form = "anchor"
+categories = { default = "full", health = "perturbed" }
+[[rule]]
+subject = "group:staff"
+audience = "city"
+time = "work"
+level = "perturbed"
+radius_m = 400
+"""
 PARALLELISM = 2
 CELL_M, FANOUTS = 100, (16, 16, 16)
 LOOK_EVERY_S = 1.0
@@ -70,7 +103,7 @@ class Lab:
         UserError
             If it fails, or does not account for every record.
         """
-        if contender in PRODUCTS:
+        if contender in JOBS:
             return self.job(contender, workload, name)[0]
         target = f"{name}-{contender}"
         create_topics(self.bootstrap, {target: TopicSpec(PARTITIONS)})
@@ -84,18 +117,18 @@ class Lab:
 
     def job(
         self,
-        product: str,
+        contender: str,
         workload: Workload,
         name: str,
         variables: Mapping[str, str] | None = None,
         each_second: Callable[[ProcessWatch], None] | None = None,
     ) -> tuple[Cost, ProcessWatch]:
-        """Run the job of one product under its default settings, but for a budget that lasts; density on a tree of 4,000 tiles.
+        """Run one of the jobs under its default settings, but for a budget that lasts; density on a tree of 4,000 tiles.
 
         Parameters
         ----------
-        product
-            One of `PRODUCTS`.
+        contender
+            One of `JOBS`.
         workload, name
             As for `run`.
         variables
@@ -113,18 +146,34 @@ class Lab:
         UserError
             If it fails, does not account for every record, or did not use every fix (density: one of each user and tick).
         """
-        settings_file = self.folder / f"{name}-{product}.toml"
-        settings_file.write_text(self._settings(workload, f"{name}-{product}"), encoding="utf-8")
+        product, name = JOBS[contender], f"{name}-{contender}"
+        settings_file = self.folder / f"{name}.toml"
+        settings_file.write_text((self._policies() if contender == "policies" else "") + self._settings(workload, name), encoding="utf-8")
         settings = read_settings(settings_file)
         create_topics(self.bootstrap, product_topics(settings, PARTITIONS, replay=True))
+        if settings.live_policies:
+            heartbeat(self.bootstrap, settings.topics.policies, workload.end_ms)
         program = str(Path(sysconfig.get_path("scripts")) / "wayveil")
         command = [program, "run", product, "--settings", str(settings_file), "--bounded"]
-        cost, watch = self._run(command, f"{name}-{product}", variables, each_second)
+        cost, watch = self._run(command, name, variables, each_second)
         balances = list(documents(self.bootstrap, settings.topics.balance))
-        require_count(f"The {product} job's balance", workload.total, sum(balance["records"] for balance in balances))
+        require_count(f"The {contender} job's balance", workload.total, sum(balance["records"] for balance in balances))
         used = sum(balance["used"] + (balance["merged"] if product == "density" else 0) for balance in balances)
-        require_count(f"The {product} job's part of used fixes", workload.records, used)
+        require_count(f"The {contender} job's part of used fixes", workload.records, used)
         return cost, watch
+
+    def _policies(self) -> str:
+        """Write policy and anchors, and return the settings that name them."""
+        policy_file, anchors_file = self.folder / "policy.toml", self.folder / "anchors.parquet"
+        policy_file.write_text(POLICY, encoding="utf-8")
+        if not anchors_file.exists():
+            sides = (np.linspace(REGION[low], REGION[high], PLACES + 2)[1:-1] for low, high in (("south", "north"), ("west", "east")))
+            lat, lon = (axis.ravel() for axis in np.meshgrid(*sides))
+            ids, categories = [f"place-{number}" for number in range(len(lat))], [[number % 3] for number in range(len(lat))]
+            anchors = AnchorIndex(Plane(Region("bench", **REGION)), ("food", "health", "shop"), ids, lat, lon, categories)
+            save_anchors(anchors_file, anchors, AnchorOrigin("a lattice", "none needed"))
+        files = f"policy = {_toml(policy_file)}\nanchors = {_toml(anchors_file)}\n"
+        return f'{files}live_policies = true\naudience = [{{ name = "city" }}]\n'
 
     def _settings(self, workload: Workload, name: str) -> str:
         secret_file = self.folder / "secret.txt"

@@ -36,7 +36,14 @@ GC_LOG = """\
 
 
 def report(memory: MemoryReport | None = None, **seconds: tuple[list[float], list[float]]) -> Report:
-    runs = {"loop": ([10.0], [40.0]), "identity": ([20.0], [26.0]), "traces": ([35.0], [65.0]), "density": ([30.0], [60.0]), **seconds}
+    runs = {
+        "loop": ([10.0], [40.0]),
+        "identity": ([20.0], [26.0]),
+        "traces": ([35.0], [65.0]),
+        "policies": ([36.0], [69.0]),
+        "density": ([30.0], [60.0]),
+        **seconds,
+    }
     costs = {name: [[Cost(wall_s, 2 * wall_s) for wall_s in size] for size in sizes] for name, sizes in runs.items()}
     sizes = {name: {1_000_000: small, 4_000_000: big} for name, (small, big) in costs.items()}
     return Report(1_000_000, 4_000_000, USERS, sizes, memory, Machine(2, 0.25))
@@ -121,6 +128,11 @@ def test_no_rate_where_the_big_run_is_no_slower() -> None:
 @pytest.mark.parametrize(("big", "verdict"), [(70.0, "bar of 0.7 is reached"), (80.0, "bar of 0.7 is missed")])
 def test_the_verdict_of_density(big: float, verdict: str) -> None:
     assert verdict in shown(report(density=([30.0], [big])))
+
+
+@pytest.mark.parametrize(("big", "verdict"), [(70.0, "bar of 0.8 is reached"), (80.0, "bar of 0.8 is missed")])
+def test_the_verdict_of_policies(big: float, verdict: str) -> None:
+    assert f"× the traces job: the {verdict}" in shown(report(traces=([35.0], [65.0]), policies=([35.0], [big])))
 
 
 @pytest.mark.parametrize(("big", "verdict"), [(65.0, "bar of 0.8 is reached"), (80.0, "bar of 0.8 is missed")])
