@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geo.plane import Plane
-from geo.privacy.discrete_laplace import MAX_EXPONENT, MIN_EXPONENT, MIN_WIDE_EXPONENT, WideDiscreteLaplace
+from geo.privacy.discrete_laplace import MAX_EXPONENT, MIN_WIDE_EXPONENT, WideDiscreteLaplace
 from geo.privacy.prf import digests, subkey
 from geo.privacy.window_mean import WindowMean
 
-__all__ = ["Charges", "Predictive", "PredictiveParameters", "fixed_utility", "matching_test"]
+__all__ = ["Charges", "Predictive", "matching_test"]
 
 _MESSAGE = np.dtype([("user", "<u8"), ("tick", "<i8"), ("x", "<i8"), ("y", "<i8"), ("x_0", "<i8"), ("y_0", "<i8")])
 _UP = Context(prec=60, rounding=ROUND_CEILING)
@@ -35,14 +35,6 @@ class Charges(NamedTuple):
 
     test: int
     noise: int
-
-
-class PredictiveParameters(NamedTuple):
-    """ε_θ and ε_N in units of 1e-9 per ground metre, and the threshold l in whole plane metres."""
-
-    test_nano_epsilon_per_m: int
-    noise_nano_epsilon_per_m: int
-    threshold_m: int
 
 
 class Predictive:
@@ -262,43 +254,10 @@ class Predictive:
         return np.asarray(np.floor(np.sqrt(np.sum(metres**2, axis=1).astype(np.float64))), dtype=np.int64)
 
 
-def fixed_utility(plane: Plane, step_m: int, accuracy_m: float, rho: float = 0.8, eta: float = 0.5) -> PredictiveParameters:
-    """Return the parameters for an accuracy: the fixed-utility budget manager of Chatzikokolakis, Palamidessi, Stronati (PETS 2014).
-
-    ε_N is the smallest for which a hard release is within `accuracy_m` of the snapped mean with probability 0.9, from the exact lattice
-    distribution; ε_θ and l are those of `matching_test`. The paper has ε_N = c_N / accuracy, where c_N = 3.8897 is the 0.9 quantile of
-    planar Laplace noise with ε = 1; for the noise of `WindowMean` on a fine grid it is 4.4873.
-
-    Parameters
-    ----------
-    plane : Plane
-    step_m : int
-        Grid step in plane metres.
-    accuracy_m : float
-        α in ground metres, more than 0.
-    rho, eta : float
-        See `matching_test`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range, or the grid is too fine for the accuracy.
-    """
-    if step_m < 1:
-        raise ValueError("`step_m` should be at least 1 metre.")
-    test, threshold_m = matching_test(plane, accuracy_m, rho, eta)
-    squared = math.floor((accuracy_m * plane.scale_min / step_m) ** 2)
-    low = float(MIN_EXPONENT)
-    if _within(low, squared) >= _Q:
-        raise ValueError("`step_m` should be larger, or `accuracy_m` smaller: the grid is too fine for so much noise.")
-    exponent = _least(lambda x: _within(x, squared) >= _Q, low, float(MAX_EXPONENT))
-    return PredictiveParameters(test, math.ceil(exponent * math.sqrt(2) * plane.scale_max / step_m * 1e9), threshold_m)
-
-
 def matching_test(plane: Plane, accuracy_m: float, rho: float = 0.8, eta: float = 0.5) -> tuple[int, int]:
-    """Return ε_θ and l of a test that goes with noise of a given accuracy.
+    """Return ε_θ and l of a test that goes with noise of a given accuracy: the paper's fixed-utility budget manager.
 
-    As in the paper, l = t / rho and l + t = accuracy_m / eta, where t is the 0.9 quantile of the test's noise; there t = c_θ / ε_θ with
+    As there, l = t / rho and l + t = accuracy_m / eta, where t is the 0.9 quantile of the test's noise; there t = c_θ / ε_θ with
     c_θ = ln 5 = 1.6094. Here t and l are whole plane metres, and ε_θ is the smallest with P(Z >= t) <= 0.1. So a prediction more than
     accuracy_m / eta ground metres off is released with probability at most 0.1. Predictions are seldom that far off: those of a parked
     user are as far as noise of this accuracy.
@@ -340,11 +299,3 @@ def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def _within(exponent: float, squared: int) -> float:
-    """Return P(Z1² + Z2² <= squared) of two independent discrete Laplace variables."""
-    i = np.arange(math.isqrt(squared) + 1)
-    j = np.floor(np.sqrt((squared - i**2).astype(np.float64)))
-    column = math.tanh(exponent / 2) * np.exp(-exponent * i) * np.where(i > 0, 2.0, 1.0)
-    return float(np.sum(column * (1.0 - 2.0 * np.exp(-exponent * (j + 1)) / (1.0 + math.exp(-exponent)))))

@@ -1,21 +1,19 @@
 """Public places from files: GeoJSON, OpenStreetMap extracts (.osm.pbf) and CSV, each with an id, a position and its categories."""
 
 import csv
-import gzip
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
 import shapely
 from shapely.geometry import shape
 
 from geo.tiling.shapes import check_polygon
 from jobs.anchors.categories import CATEGORIES, OSM_KEYS, coarse
 from jobs.errors import UserError
+from jobs.files import read_json
 
 __all__ = ["Columns", "PublicPlaces", "read_public_places"]
 
@@ -206,13 +204,7 @@ def _read_csv(path: Path, columns: Columns) -> PublicPlaces:
 
 
 def _read_geojson(path: Path, columns: Columns) -> PublicPlaces:
-    try:
-        content = path.read_bytes()
-        document = orjson.loads(gzip.decompress(content) if path.name.endswith(".gz") else content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"`{path}` cannot be read: {getattr(error, 'strerror', None) or 'it is damaged'}.") from error
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"`{path.name}` is not JSON: {error} (NaN and Infinity are no JSON).") from error
+    document = read_json(path)
     if not (isinstance(document, dict) and document.get("type") == "FeatureCollection" and isinstance(document.get("features"), list)):
         raise UserError(f"`{path.name}` should be a GeoJSON FeatureCollection with a list of features.")
     licence = next((document[key] for key in ("licence", "license") if isinstance(document.get(key), str)), None)

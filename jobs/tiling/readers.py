@@ -1,18 +1,16 @@
 """Roads and places from files: OpenStreetMap extracts (.osm.pbf), Overpass answers and GeoJSON."""
 
-import gzip
 import math
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
 import shapely
 
 from geo.tiling.shapes import check_polygon
 from jobs.errors import UserError
+from jobs.files import read_json
 from jobs.tiling.places import Places
 
 __all__ = ["ROADS", "read_places"]
@@ -56,13 +54,7 @@ def read_places(path: Path) -> Places:
         return _read_pbf(path)
     if not path.name.endswith((".json", ".geojson", ".json.gz", ".geojson.gz")):
         raise UserError(f"`{path.name}` should end in .pbf, .json or .geojson (the latter two also with .gz).")
-    try:
-        content = path.read_bytes()
-        document = orjson.loads(gzip.decompress(content) if path.name.endswith(".gz") else content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"`{path}` cannot be read: {getattr(error, 'strerror', None) or 'it is damaged'}.") from error
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"`{path.name}` is not JSON: {error} (NaN and Infinity are no JSON).") from error
+    document = read_json(path)
     if isinstance(document, dict) and isinstance(document.get("elements"), list):
         return _read_overpass(path.name, document)
     if isinstance(document, dict) and document.get("type") in ("FeatureCollection", "Feature", *GEOMETRIES):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.plane import Plane, Region
-from geo.privacy.predictive import Charges, Predictive, fixed_utility, matching_test
+from geo.privacy.predictive import Charges, Predictive, matching_test
 from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
 from streaming.ledger import Ledger
 
@@ -172,13 +172,6 @@ def test_charging_by_outcome_covers_every_sequence_and_keeps_the_limit():
 
 
 # ── parameters for an accuracy ───────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(("step_m", "accuracy_m"), [(10, 648.0), (1, 300.0), (100, 300.0), (50, 2000.0)])
-def test_noise_is_the_smallest_that_keeps_the_accuracy(step_m, accuracy_m):
-    _, noise, _ = fixed_utility(PLANE, step_m, accuracy_m)
-    assert WindowMean(PLANE, step_m, noise).radius_m(0.9) <= accuracy_m
-    assert WindowMean(PLANE, step_m, noise - 2).radius_m(0.9) > accuracy_m
-
-
 @given(st.floats(20, 20_000), st.floats(0.2, 3), st.floats(0.2, 1))
 def test_bad_predictions_pass_with_a_tenth_and_the_threshold_is_the_share_of_the_paper(accuracy_m, rho, eta):
     test, threshold_m = matching_test(PLANE, accuracy_m, rho, eta)
@@ -189,11 +182,10 @@ def test_bad_predictions_pass_with_a_tenth_and_the_threshold_is_the_share_of_the
     assert math.exp(-exponent * noise_m) / (1 + math.exp(-exponent)) == pytest.approx(0.1, rel=1e-4)
 
 
-def test_parameters_approach_those_of_the_paper_with_the_quantile_of_this_noise():
-    test, noise, threshold_m = fixed_utility(PLANE, 10, 20_000.0)
+def test_parameters_approach_those_of_the_paper():
+    test, threshold_m = matching_test(PLANE, 20_000.0)
     assert test * 1e-9 * 20_000 == pytest.approx(0.5 * 1.6094 * (1 + 1 / 0.8), rel=0.01)
     assert threshold_m * test * 1e-9 == pytest.approx(1.6094 / 0.8, rel=0.01)
-    assert noise * 1e-9 * 20_000 == pytest.approx(4.4873, rel=0.01)
 
 
 def test_a_prediction_beyond_the_stated_distance_passes_at_most_a_tenth():
@@ -210,13 +202,6 @@ def test_a_prediction_beyond_the_stated_distance_passes_at_most_a_tenth():
 def test_illegal_accuracies_are_refused(arguments, field):
     with pytest.raises(ValueError, match=f"`{field}` should"):
         matching_test(PLANE, *arguments)
-
-
-def test_grids_too_fine_for_the_accuracy_or_without_a_step_are_refused():
-    with pytest.raises(ValueError, match="`step_m` should be at least"):
-        fixed_utility(PLANE, 0, 500.0)
-    with pytest.raises(ValueError, match="`step_m` should be larger"):
-        fixed_utility(PLANE, 1, 500_000.0)
 
 
 # ── releases ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from geo.plane import Plane, Region
-from geo.privacy.predictive import Predictive, fixed_utility, matching_test
+from geo.privacy.predictive import Predictive, matching_test
 from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
 
 pytestmark = pytest.mark.statistical
@@ -137,7 +137,12 @@ def run(mechanism, cells):
 
 def window_mean_with(p90_m):
     """Return the window mean with independent noise that is as accurate."""
-    return WindowMean(PLANE, STEP_M, fixed_utility(PLANE, STEP_M, p90_m).noise_nano_epsilon_per_m)
+    low, high = 10.0, 10_000.0
+    while high - low > 0.1:
+        radius_m = (low + high) / 2
+        found = WindowMean(PLANE, STEP_M, nano_epsilon_per_m(4, radius_m))
+        low, high = (radius_m, high) if found.radius_m(0.9) < p90_m else (low, radius_m)
+    return found
 
 
 def spend_ratio(found):
