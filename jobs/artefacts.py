@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geo.anchors.index import AnchorIndex
+from geo.plane import Plane
+from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
 from geo.tiling.lattice import same_region
 from geo.tiling.tiling import Tiling
 from jobs.errors import UserError
@@ -12,6 +14,7 @@ from jobs.tiling.program import read_tiling
 from streaming.anchor_file import AnchorFileError, load_anchors
 from streaming.audiences import deployment_of
 from streaming.policy import Policy, PolicyError, load_policy
+from streaming.policy.calendars import TIME_ZONES_VERSION
 from streaming.settings import Product, Settings
 
 __all__ = ["Artefacts", "read_anchors", "read_artefacts", "read_policy"]
@@ -27,9 +30,9 @@ class Artefacts:
 
     @property
     def digests(self) -> dict[str, str]:
-        """The digest of each."""
+        """The digest of each, and the version of the time zone database, by which policies read the clock."""
         named = {"tiling": self.tiling, "policy": self.policy, "anchors": self.anchors}
-        return {name: artefact.digest for name, artefact in named.items() if artefact is not None}
+        return {name: artefact.digest for name, artefact in named.items() if artefact is not None} | {"time_zones": TIME_ZONES_VERSION}
 
 
 def read_artefacts(settings: Settings, products: Collection[Product]) -> Artefacts:
@@ -40,9 +43,21 @@ def read_artefacts(settings: Settings, products: Collection[Product]) -> Artefac
     UserError
         If a file cannot be read, or does not fit the settings.
     """
+    if "traces" in products:
+        _require_noise(settings)
     anchors = read_anchors(settings) if "traces" in products else None
     policy = read_policy(settings, anchors) if "traces" in products else None
     return Artefacts(_read_tiling(settings) if "density" in products else None, policy, anchors)
+
+
+def _require_noise(settings: Settings) -> None:
+    privacy = settings.privacy
+    try:
+        plane = Plane(settings.region.region())
+        for radius_m in {privacy.radius_m, privacy.finest_m}:
+            WindowMean(plane, privacy.step_m, nano_epsilon_per_m(privacy.ratio, radius_m))
+    except ValueError as error:
+        raise UserError(f"The settings of [privacy] and [region] do not go together: {error}") from error
 
 
 def read_anchors(settings: Settings) -> AnchorIndex | None:

@@ -39,7 +39,8 @@ def audit_ledger(settings: Settings) -> dict[str, Audit]:
     """
     secret = read_secret(settings)
     privacy, names = settings.privacy, settings.topics
-    limit, window = Audiences(settings, secret).limit_micro, privacy.window_ticks
+    audiences = Audiences(settings, secret)
+    limit, window = audiences.limit_micro, privacy.window_ticks
     charges = distinct_charges(runs.charges(settings))
     users = np.union1d(_users(settings, secret), charges["user"])
     entries = list(documents(settings.kafka.bootstrap, names.releases))
@@ -51,6 +52,7 @@ def audit_ledger(settings: Settings) -> dict[str, Audit]:
             users,
             Pseudonyms(secret, audience.name, privacy.epoch_ticks),
             charges,
+            audiences.is_stated,
             window,
             limit,
         )
@@ -73,6 +75,11 @@ def _require(found: Audit, topic: str, settings: Settings) -> None:
         raise UserError(
             f"In {len(found.unbalanced)} ticks the rows of {topic} do not add up to {names.releases} (first: {ticks}): "
             "wait until the job has committed both and audit again, or look for a writer that is not the job."
+        )
+    if found.misstated:
+        raise UserError(
+            f"{found.misstated} releases in {topic} state a loss that their mechanism and radius do not have under these settings: audit "
+            "with the settings of the runs that wrote them, or look for a writer that is not the job."
         )
     if found.unpaid or found.over:
         raise UserError(
@@ -129,6 +136,7 @@ def _show(found: Mapping[str, Audit], highest_micro: int, limit_micro: int, wind
     table.add_row("pseudonyms that belong to no known user", *(f"{one.strangers:,}" for one in each))
     table.add_row("ticks that do not add up", *(f"{len(one.unbalanced):,}" for one in each))
     table.add_row("releases that were not charged", *(f"{one.unpaid:,}" for one in each))
+    table.add_row("releases that misstate their loss", *(f"{one.misstated:,}" for one in each))
     table.add_row(f"highest ε of a user over {window_ticks} ticks", *(f"{one.highest_micro / EPSILON:.6f}" for one in each))
     table.add_row("users above the limit", *(f"{one.over:,}" for one in each))
     console = Console(highlight=False)

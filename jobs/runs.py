@@ -115,8 +115,9 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
         )
     if any(other.names.get(product, name) != name for other in near for product, name in run.names.items()):
         raise UserError(
-            "An earlier run published some of this time, or less than a window from it, under another secret, privacy.radius_m, tick "
-            "length, output topic, kind of density noise or density.neighbours, so that what it spent could not be charged: restore these."
+            "An earlier run published some of this time, or less than a window from it, under another secret, privacy.radius_m, mechanism, "
+            "tick length, topic of charges or of density, kind of density noise or density.neighbours, so that what it spent could not be "
+            "charged: restore these."
         )
     for product, (limit, window) in run.limits.items():
         if any(product in o.limits and (limit > o.limits[product][0] or window < o.limits[product][1]) for o in near):

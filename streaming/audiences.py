@@ -1,9 +1,9 @@
 """What each audience learns at a tick: its view of every user, one look for all of them, and the rows that say it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from geo.plane import Plane
 from geo.privacy.predictive import Predictive, matching_test
 from geo.privacy.prf import subkey
 from geo.privacy.refinement import Chain
-from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
+from geo.privacy.window_mean import WindowMean, coarsest_radius_m, nano_epsilon_per_m
 from streaming.decode import user_id
 from streaming.policy import Audience, Deployment, Policy, Resolver, View, parse_policy
 from streaming.pseudonyms import Pseudonyms
@@ -23,7 +23,7 @@ from streaming.told import Teller
 
 __all__ = ["NOBODY", "Audiences", "Last", "Looks", "Outcome", "Rows", "Views", "deployment_of"]
 
-PLACES = 1 << 16
+PLACES = 1 << 32
 NOBODY = -1
 """Number of the view of an audience that gets no row."""
 
@@ -35,13 +35,14 @@ def deployment_of(settings: Settings, anchors: AnchorIndex | None) -> Deployment
         settings.privacy.finest_m,
         tuple(anchors.category_names) if anchors else None,
         settings.region.region(),
+        coarsest_radius_m(Plane(settings.region.region()), settings.privacy.step_m, settings.privacy.ratio),
     )
 
 
-def _everybody(settings: Settings) -> Policy:
-    """Return the policy of a deployment that has none: everything of everybody, at the settings' radius."""
-    rule = {"subject": "default", "audience": "*", "level": "perturbed", "radius_m": settings.privacy.radius_m}
-    return parse_policy({"version": 1, "max_radius_m": max(5000.0, settings.privacy.radius_m), "rule": [rule]})
+def _without_policy(settings: Settings, deployment: Deployment) -> tuple[Policy, Deployment]:
+    """Return what holds where there is no policy: everything of everybody at the settings' radius; nothing where versions come live."""
+    rule = {"subject": "default", "audience": "*", "level": "none" if settings.live_policies else "full"}
+    return parse_policy({"version": 1, "rule": [rule]}), replace(deployment, full_radius_m=settings.privacy.radius_m)
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,14 @@ class Views:
     charge_micro
         The most that a look at each user may cost, shape (m,), in micro-epsilon: that of the finest radius that any audience may get at
         the tick, wherever the user was last released. 0 for a user of whom no audience gets a row.
+    bound_micro
+        The same for what each audience may get, shape (m, audiences).
     """
 
     kinds: Sequence[View]
     number: NDArray[np.intp]
     charge_micro: NDArray[np.int64]
+    bound_micro: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,18 @@ class Last(NamedTuple):
 
 @dataclass
 class Rows:
-    """Rows of one audience at one tick: their lines, and how many of them release, withhold, or have nothing to say of a user."""
+    """Rows of one audience at one tick, and what the public ledger says of them.
+
+    Attributes
+    ----------
+    lines
+        Key and JSON of each row, in the order of the pseudonyms, so that the order tells nothing.
+    enrolled, released, withheld
+        How many rows, and how many of them release or withhold.
+    epsilon_micro
+        The most that the releases together may have cost: what they did cost could tell of a single user where the view or the outcome
+        depends on what the user was last sent.
+    """
 
     lines: list[str]
     enrolled: int = 0
@@ -122,14 +137,15 @@ class Audiences:
         All audiences together learn of a user and tick no more than the finest `WindowMean` that one of them gets, since the others get
         that with independent noise added (`Chain`); the ledger is charged for it once. Which rows there are, their keys, status and charge
         are functions of the policy, of time, of presence and of earlier charges. The view of a row may also depend on the place class of
-        what the same audience was last sent, and on nothing else.
+        what the same audience was last sent, and on nothing else. With the predictive mechanism, which serves one audience, outcome and
+        charge depend on the position as `Predictive` says, and so do later refusals.
 
     Parameters
     ----------
     settings, secret
         What is promised, and the key of all that is keyed.
     policy
-        What each audience may learn of whom; None for everything at the settings' radius.
+        What each audience may learn of whom. None: everything of everybody at the settings' radius, or nothing if versions come live.
     anchors
         Public places; needed by policies that speak of them.
     """
@@ -142,7 +158,8 @@ class Audiences:
         self.version = policy.version if policy else 0
         key = subkey(secret, b"user-id")
         self.deployment = deployment_of(settings, anchors)
-        self._resolver = Resolver(policy or _everybody(settings), self.deployment, lambda user: user_id(key, user))
+        rules = (policy, self.deployment) if policy else _without_policy(settings, self.deployment)
+        self._resolver = Resolver(*rules, lambda user: user_id(key, user))
         self._teller = Teller(anchors)
         self._mechanisms: dict[float, WindowMean] = {}
         self._predictors: dict[float, Predictive] = {}
@@ -162,12 +179,20 @@ class Audiences:
             self._statements[key] = self._state(radius_m, outcome)
         return self._statements[key]
 
+    def is_stated(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a release's mechanism, radius and loss belong together under these settings."""
+        try:
+            stated = [self.statement(row["radius_m"], outcome) for outcome in Outcome]
+        except ValueError:
+            return False
+        return any((row["mechanism"], row["epsilon_micro"]) == (one.mechanism, one.epsilon_micro) for one in stated)
+
     def most_micro(self, radius_m: float) -> int:
         """Return the most that a release with a protected radius may cost."""
         outcome = Outcome.TESTED if self._settings.privacy.mechanism == "predictive" else Outcome.NEW
         return self.statement(radius_m, outcome).epsilon_micro
 
-    def views(self, tick: int, start_ms: int, user: NDArray[np.uint64], place: NDArray[np.uint16]) -> Views:
+    def views(self, tick: int, start_ms: int, user: NDArray[np.uint64], place: NDArray[np.uint32]) -> Views:
         """Return the views of m users at a tick.
 
         Parameters
@@ -181,7 +206,7 @@ class Audiences:
         """
         subject = self._resolver.classes(user)
         kinds: dict[View, int] = {}
-        number, charge = np.empty(place.shape, np.intp), np.zeros(len(user), np.int64)
+        number, bound = np.empty(place.shape, np.intp), np.empty(place.shape, np.int64)
         for audience in range(len(self)):
             pairs, pair_of = np.unique(subject.astype(np.int64) * PLACES + place[:, audience], return_inverse=True)
             numbers, charges = np.empty(len(pairs), np.intp), np.empty(len(pairs), np.int64)
@@ -191,9 +216,8 @@ class Audiences:
                 due = view is not None and finest_m is not None and tick % view.every == 0
                 numbers[i] = kinds.setdefault(view, len(kinds)) if due and view else NOBODY
                 charges[i] = self.most_micro(finest_m) if due and finest_m else 0
-            number[:, audience] = numbers[pair_of]
-            charge = np.maximum(charge, charges[pair_of])
-        return Views(list(kinds), number, charge)
+            number[:, audience], bound[:, audience] = numbers[pair_of], charges[pair_of]
+        return Views(list(kinds), number, bound.max(axis=1, initial=0), bound)
 
     def look(
         self,
@@ -266,7 +290,7 @@ class Audiences:
         granted: NDArray[np.bool_],
         left_micro: NDArray[np.int64],
         looks: Looks,
-        place: NDArray[np.uint16],
+        place: NDArray[np.uint32],
     ) -> Rows:
         """Return an audience's rows of a tick, and enter in `place` what it is sent now.
 
@@ -311,7 +335,8 @@ class Audiences:
             out.enrolled += len(index)
             out.released += len(sent)
             out.withheld += int(withheld.sum())
-            out.epsilon_micro += len(sent) * statement.epsilon_micro
+            out.epsilon_micro += int(views.bound_micro[index[released], audience].sum())
+        out.lines.sort()
         return out
 
     def _state(self, radius_m: float, outcome: Outcome) -> Statement:

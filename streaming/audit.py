@@ -1,6 +1,6 @@
 """Add up the public ledger again, across epochs, from what was published: nothing here trusts the job that published it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,11 @@ class Audit:
     strangers
         Pseudonyms that belong to no known user. Their sums are taken within one epoch only.
     unbalanced
-        Ticks in which the rows do not add up to the entries of the public ledger.
+        Ticks in which the rows do not add up to the entries of the public ledger, or cost more than these say.
     unpaid
-        Releases of known users that cost more than was charged for their tick.
+        Releases of known users that cost more than all that was charged for their tick.
+    misstated
+        Releases whose mechanism, radius and loss do not belong together.
     highest_micro
         Highest sum of one user's losses to this audience over any w consecutive ticks, in micro-epsilon.
     over
@@ -42,6 +44,7 @@ class Audit:
     strangers: int
     unbalanced: tuple[int, ...]
     unpaid: int
+    misstated: int
     highest_micro: int
     over: int
 
@@ -52,10 +55,14 @@ def audit(
     user: NDArray[np.uint64],
     pseudonyms: Pseudonyms,
     charges: NDArray[np.void],
+    is_stated: Callable[[Mapping[str, Any]], bool],
     window_ticks: int,
     limit_micro: int,
 ) -> Audit:
     """Check the rows of one audience against the ledger's entries, against what was charged, and against the limit.
+
+    What it cannot see: noise that is not what the rows state (a statistical test can), and rows of other audiences that do not come from
+    the same draw.
 
     Parameters
     ----------
@@ -67,11 +74,15 @@ def audit(
         The names under which they were published.
     charges
         Distinct charges, `CHARGE` of shape (m,).
+    is_stated
+        Tells whether a release's mechanism, radius and loss belong together.
     window_ticks, limit_micro
         w, and the limit of every sum over w consecutive ticks in micro-epsilon.
     """
     totals: dict[int, NDArray[np.int64]] = {}
     losses: dict[tuple[str, int], int] = {}
+    highest: dict[tuple[str, int], int] = {}
+    misstated = 0
     seen: set[tuple[Any, ...]] = set()
     rows = 0
     for row in traces:
@@ -83,6 +94,8 @@ def audit(
             seen.add(release)
             name = row["user"], row["tick"]
             losses[name] = losses.get(name, 0) + charge
+            highest[name] = max(highest.get(name, 0), charge)
+            misstated += not is_stated(row)
     for entry in entries:
         _total(totals, entry["tick"])[:] -= [*(entry[status] for status in STATUSES), entry["epsilon_micro"]]
 
@@ -93,14 +106,17 @@ def audit(
     paid: dict[tuple[int, int], int] = {}
     for who, when, _, charge in charges.tolist():
         paid[who, when] = paid.get((who, when), 0) + charge
-    known = [(int(user[who]), when, spent) for who, when, spent in zip(owner, tick.tolist(), loss.tolist(), strict=True) if who < len(user)]
+    # Releases of several runs may come from one draw, which is paid once; so of each tick the dearest is held against what was paid.
+    dearest = zip(owner.tolist(), tick.tolist(), highest.values(), strict=True)
+    unpaid = sum(spent > paid.get((int(user[who]), when), 0) for who, when, spent in dearest if who < len(user))
     return Audit(
         rows=rows,
         releases=len(seen),
         users=len(np.unique(owner)) - strangers,
         strangers=strangers,
-        unbalanced=tuple(sorted(tick for tick, left in totals.items() if left.any())),
-        unpaid=sum(spent > paid.get((who, when), 0) for who, when, spent in known),
+        unbalanced=tuple(sorted(tick for tick, left in totals.items() if left[:3].any() or left[3] > 0)),
+        unpaid=unpaid,
+        misstated=misstated,
         highest_micro=int(sums.max(initial=0)),
         over=len(np.unique(owner[sums > limit_micro])),
     )

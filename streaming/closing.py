@@ -1,6 +1,6 @@
 """One pass over a shard's closed tick for all products of the job: traces, and counts for density."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from streaming.accounting import OperatorLines
 from streaming.counting import count_tick, count_unclosed
 from streaming.earlier import EarlierSpends
 from streaming.policy import Policy
+from streaming.policy_log import Entry
 from streaming.pseudonyms import OPERATORS, Pseudonyms
 from streaming.release import Outputs
 from streaming.settings import Product, Settings
@@ -75,10 +76,10 @@ class Closer:
         counts = count_tick(self._tiling, shard, tick, rows).dump() if self._tiling and len(rows) else None
         return {**out, **self._operator.of(rows)}, counts
 
-    def enforce(self, versions: Mapping[int, bytes]) -> None:
-        """Take over the admitted versions of the policy, by number; see `streaming.policy_log`."""
+    def enforce(self, admitted: Mapping[str, Iterable[Entry]]) -> None:
+        """Take over what has been admitted by the topic `policies`, by scope; see `streaming.policy_log`."""
         if self._protector:
-            self._protector.enforce(versions)
+            self._protector.enforce(admitted)
 
     def unclosed(self, shard: int, tick: int, rows: NDArray[np.void]) -> tuple[Outputs, bytes | None]:
         """Account for records whose tick was still open when a bounded input ended: nothing is released from them."""

@@ -98,7 +98,7 @@ class Run:
         document = orjson.loads(data)
         document["limits"] = {product: tuple(promised) for product, promised in document["limits"].items()}
         document["inputs"] = tuple(Partition(**part) for part in document["inputs"])
-        document["policies"] = document["policies"] and Partition(**document["policies"])
+        document["policies"] = document.get("policies") and Partition(**document["policies"])
         return cls(**document)
 
 
@@ -144,7 +144,9 @@ def names_digest(secret: bytes, settings: Settings, product: Product) -> str:
     """
     topics, length_s = settings.topics, settings.tick.length_s
     if product == "traces":
-        text = orjson.dumps([settings.privacy.radius_m, length_s, topics.charges])
+        # What the predictive mechanism charges depends on what its audience was sent: refusals must not tell another one.
+        told = [audience.name for audience in settings.audiences] if settings.privacy.mechanism == "predictive" else None
+        text = orjson.dumps([settings.privacy.radius_m, length_s, topics.charges, told])
         key = subkey(secret, b"names")
     else:
         text = orjson.dumps([length_s, topics.density, settings.density and [settings.density.noise, settings.density.neighbours]])

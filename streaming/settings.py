@@ -54,7 +54,7 @@ class KafkaSettings(_Section):
 
 
 class TopicNames(_Section):
-    """Output topics. `charges`, `rejected`, `late`, `balance` and `runs` are for operators only: no audience may read them.
+    """Topics. `charges`, `rejected`, `late`, `balance`, `runs` and `policies` are for operators only: no audience may read them.
 
     Where there are audiences, `traces` is the beginning of their topics' names: "traces.friends".
     """
@@ -223,7 +223,7 @@ class Settings(_Section):
 
     `policy` is the file that says what each audience may learn of whom, and `anchors` the file of the public places that it may speak of.
     Without a policy everybody's traces go to one audience (or to each) at `privacy.radius_m`. With `live_policies`, the topic `policies`
-    brings newer versions while the job runs.
+    brings newer versions while the job runs; without a policy to begin with, nothing is released until then.
     """
 
     kafka: KafkaSettings = KafkaSettings()

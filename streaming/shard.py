@@ -1,6 +1,6 @@
 """The stateful step: the records of a shard's closed ticks -> releases, the public ledger, and every record's outcome."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from geo.anchors.index import AnchorIndex
 from streaming.accounting import balance_of
-from streaming.audiences import Audiences, Last
+from streaming.audiences import Audiences, Last, deployment_of
 from streaming.charges import CHARGE, charge_lines
 from streaming.earlier import EarlierSpends
 from streaming.ledger import Ledger
-from streaming.policy import Policy
-from streaming.policy_log import Version, in_force
+from streaming.policy import Policy, PolicyError, parse_policy
+from streaming.policy_log import Entry, Point, Timeline
 from streaming.records import FIRST_POSITION_REASON, Kind
 from streaming.release import Outputs, Summary, balance_line, summary_line
 from streaming.settings import Settings
@@ -24,6 +24,9 @@ __all__ = ["Protector", "ShardState", "tick_grid"]
 
 STATE_VERSION = 2
 FREE, ENROLLED, TOMBSTONE = 0, 1, 2
+POINTS_KEPT = 16
+"""Change points of the policy that are kept ready: shards that catch up one after the other need the same ones again."""
+
 HEADER = np.dtype([("version", "<i8"), ("tick", "<i8"), ("started", "<i8"), ("audiences", "<i8"), ("policy", "<i8")])
 
 
@@ -36,7 +39,7 @@ def user_rows(count: int, audiences: int) -> NDArray[np.void]:
         ("last", "<i4", (2,)),
         ("has_last", "?"),
         ("stage", "u1"),
-        ("place", "<u2", (audiences,)),
+        ("place", "<u4", (audiences,)),
     ]
     return np.zeros(count, np.dtype(fields))
 
@@ -133,21 +136,28 @@ class Protector:
         """Build what is constant in a run."""
         self.grid = tick_grid(self.settings)
         self._first = Audiences(self.settings, self.secret, self.policy, self.anchors)
-        self._versions: dict[int, tuple[Version, Audiences]] = {}
+        self._timeline = Timeline(self.policy, deployment_of(self.settings, self.anchors))
+        self._built = {self._timeline.point(0): self._first}
         self.plane = self._first.plane
 
-    def enforce(self, versions: Mapping[int, bytes]) -> None:
-        """Take over the admitted versions of the policy, by number, beside the one that holds at first."""
-        for number in self._versions.keys() - versions.keys():
-            del self._versions[number]
-        for number in versions.keys() - self._versions.keys():
-            version = Version.load(versions[number])
-            self._versions[number] = version, Audiences(self.settings, self.secret, version.policy, self.anchors)
+    def enforce(self, admitted: Mapping[str, Iterable[Entry]]) -> None:
+        """Take over what has been admitted by the topic `policies` and can still hold, by scope, beside the policy that holds at first."""
+        self._timeline.enforce(admitted)
 
     def audiences(self, tick: int) -> Audiences:
         """Return the audiences under the policy that holds in a tick."""
-        version = in_force((version for version, _ in self._versions.values()), tick)
-        return self._versions[version.policy.version][1] if version else self._first
+        point = self._timeline.point(tick)
+        found = self._built[point] = self._built.pop(point) if point in self._built else self._build(tick, point)
+        if len(self._built) > POINTS_KEPT:
+            del self._built[next(iter(self._built))]
+        return found
+
+    def _build(self, tick: int, point: Point) -> Audiences:
+        try:
+            return Audiences(self.settings, self.secret, self._timeline.policy(tick), self.anchors)
+        except PolicyError:
+            # By chance two of its users share an identifier, which nobody knew when it was admitted: nothing is released to anybody.
+            return Audiences(self.settings, self.secret, parse_policy({"version": point.version}), self.anchors)
 
     def close(self, state: ShardState, shard: int, tick: int, rows: NDArray[np.void]) -> Outputs:
         """Close one tick: change `state` and return lines for each topic.

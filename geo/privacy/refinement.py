@@ -111,7 +111,7 @@ class Chain:
     Source
         Koufogiannis, Han, Pappas (2016), as for `Remainder`.
 
-    A remainder is a keyed function of the same things as the finest draw, and of both levels' parameters.
+    A remainder is a keyed function of the same things as the finest draw, and of the parameters of its own and all finer levels.
 
     Parameters
     ----------
@@ -130,9 +130,11 @@ class Chain:
         if len({(level.plane.region, level.step_m) for level in levels}) > 1:
             raise ValueError("`levels` should all have one region and one grid step.")
         self.levels = tuple(levels)
+        parameters = b"".join(level.parameters for level in levels)
+        size = len(levels[0].parameters)
         self._steps = [
-            (Remainder(fine.exponent, coarse.exponent), hashlib.blake2b(fine.parameters + coarse.parameters, digest_size=32).digest())
-            for fine, coarse in pairwise(levels)
+            (Remainder(fine.exponent, coarse.exponent), hashlib.blake2b(parameters[: (place + 2) * size], digest_size=32).digest())
+            for place, (fine, coarse) in enumerate(pairwise(levels))
         ]
 
     @property

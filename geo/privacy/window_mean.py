@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geo.plane import Plane
-from geo.privacy.discrete_laplace import DiscreteLaplace
+from geo.privacy.discrete_laplace import MIN_EXPONENT, DiscreteLaplace
 from geo.privacy.prf import digests, subkey
 
-__all__ = ["WindowMean", "nano_epsilon_per_m"]
+__all__ = ["WindowMean", "coarsest_radius_m", "nano_epsilon_per_m"]
 
 _MESSAGE = np.dtype([("user", "<u8"), ("tick", "<i8"), ("x", "<i8"), ("y", "<i8")])
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR)
@@ -60,6 +60,20 @@ def nano_epsilon_per_m(ratio: float, radius_m: float) -> int:
     if nano < 1:
         raise ValueError("`ratio` should be larger, or `radius_m` smaller: the result is below 1e-9 per metre.")
     return nano
+
+
+def coarsest_radius_m(plane: Plane, step_m: int, ratio: float) -> float:
+    """Return about the largest protected radius whose noise `WindowMean` can draw: where the exponent comes to its lower limit.
+
+    Parameters
+    ----------
+    plane : Plane
+    step_m : int
+        Grid step in plane metres.
+    ratio : float
+        As for `nano_epsilon_per_m`.
+    """
+    return 0.999 * math.log(ratio) * step_m / (math.sqrt(2) * plane.scale_max * float(MIN_EXPONENT))
 
 
 class WindowMean:

@@ -1,4 +1,4 @@
-"""The commands `wayveil policy check` and `wayveil policy explain`."""
+"""The commands `wayveil policy check`, `wayveil policy explain` and `wayveil policy put`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -63,21 +63,28 @@ def policy_explain(
         privacy.releases_per_window,
         privacy.window_ticks,
         read.tick.length_s,
+        privacy.mechanism == "predictive",
     )
     explain_policy(read_policy_file(policy, fits), fits, precision, audience, user, at, typer.echo)
 
 
 @policy_app.command("put")
 def policy_put(
-    policy: PolicyArgument,
+    policy: Annotated[Path, typer.Argument(help="Policy as for check; with --user, TOML with version, time_zone and [[rule]].")],
     settings: Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")] = DEFAULT_SETTINGS,
+    user: Annotated[str | None, typer.Option(help="Whose own rules these are.", show_default="the whole policy")] = None,
     start: Annotated[
         str | None, typer.Option("--from", help="When it begins to hold: 2026-03-29T03:30+02:00.", show_default="the next tick")
     ] = None,
     log_time: Annotated[str | None, typer.Option(help="Time of the record, for a replay's topics.", show_default="now")] = None,
 ) -> None:
-    """Publish a version of the policy, which the running jobs take over at a tick's start."""
-    from jobs.policy.publish import put_policy
+    """Publish a version of the policy, which running jobs take over at a tick's start, or a user's own rules, which wait for an epoch."""
+    from jobs.policy.publish import put_edit, put_policy
     from jobs.protect import read_settings
 
-    typer.echo(put_policy(read_settings(settings), policy, start, log_time))
+    if user is None:
+        typer.echo(put_policy(read_settings(settings), policy, start, log_time))
+        return
+    if start is not None:
+        raise UserError("A user's own rules hold from the next public epoch on, so that they do not tell when they were made: omit --from.")
+    typer.echo(put_edit(read_settings(settings), user, policy, log_time))

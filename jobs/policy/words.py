@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from geo.plane import Plane
 from geo.privacy.certificate import belief_bound
+from geo.privacy.predictive import Predictive, matching_test
 from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
 from streaming.policy.calendars import DAY_MINUTES, DAYS
 from streaming.policy.resolution import View
 
 __all__ = ["Precision", "belief_words", "view_words", "week_words"]
 
-HALF, MOST = 0.5, 0.95
+HALF, MOST, NINE_TENTHS = 0.5, 0.95, 0.9
 DOUBT = 0.1
 FEW = 3
 FORMS = {
@@ -50,6 +51,8 @@ class Precision:
         w.
     tick_s : float
         Length of a base tick in seconds.
+    predictive : bool, default False
+        Whether a release may be the last one again, after a private test that is paid for.
     """
 
     plane: Plane
@@ -59,15 +62,23 @@ class Precision:
     releases_per_window: int
     window_ticks: int
     tick_s: float
+    predictive: bool = False
 
     def mechanism(self, radius_m: float) -> WindowMean:
         """Return the mechanism that protects within a radius."""
         return WindowMean(self.plane, self.step_m, nano_epsilon_per_m(self.ratio, radius_m))
 
+    def most_micro(self, view: View, radius_m: float) -> int:
+        """Return the most that one release of a view tells of two places so far apart, in micro-epsilon."""
+        mechanism = self.mechanism(view.radius_m)
+        if not self.predictive:
+            return mechanism.charge_micro(radius_m)
+        return sum(Predictive(mechanism, *matching_test(self.plane, mechanism.radius_m(NINE_TENTHS))).charge_micro(radius_m))
+
     def releases(self, view: View) -> int:
         """Return how many releases of a view fit into a window: the ledger's limit if nobody else is served, and the due ticks."""
         limit = self.releases_per_window * self.mechanism(self.radius_m).charge_micro(self.radius_m)
-        return min(limit // self.mechanism(view.radius_m).charge_micro(self.radius_m), -(-self.window_ticks // view.every))
+        return min(limit // self.most_micro(view, self.radius_m), -(-self.window_ticks // view.every))
 
 
 def view_words(view: View | None, precision: Precision) -> str:
@@ -80,6 +91,8 @@ def view_words(view: View | None, precision: Precision) -> str:
         f"{mechanism.radius_m(HALF):.0f} m of the true one half of the time (r50), and within {mechanism.radius_m(MOST):.0f} m 19 times "
         f"in 20 (r95), for a protected radius of {view.radius_m:.0f} m"
     )
+    if precision.predictive:
+        text += "; while it stays near enough, the last one is told again"
     if not view.levels:
         return text
     (_, rest), *named = view.levels
@@ -89,7 +102,7 @@ def view_words(view: View | None, precision: Precision) -> str:
 
 def belief_words(view: View, precision: Precision) -> str:
     """Return the certificate of a view, for somebody who doubts that any promise is made."""
-    loss = precision.mechanism(view.radius_m).charge_micro(view.radius_m) / 1e6
+    loss = precision.most_micro(view, view.radius_m) / 1e6
     most = precision.releases(view)
     if most < 1:
         return "the ledger's limit is below the charge of one such release: all are withheld"

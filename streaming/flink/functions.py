@@ -18,7 +18,8 @@ from streaming.counting import ShardCounts
 from streaming.decode import Decoder, split_by_shard
 from streaming.earlier import EarlierSpends
 from streaming.policy import Deployment, Policy
-from streaming.policy_log import Version, admit_version, in_force, rejected_policy_line
+from streaming.policy_admission import Admission, Admitted
+from streaming.policy_log import rejected_policy_line, with_entry
 from streaming.publisher import Publisher, PublisherState
 from streaming.records import FIRST_POSITION_REASON, RECORD, Kind
 from streaming.release import Outputs
@@ -42,8 +43,8 @@ __all__ = [
 ]
 
 EMITTED = Types.ROW_NAMED(["topic", "lines"], [Types.STRING(), Types.STRING()])
-VERSIONS = Types.ROW([Types.LONG(), Types.PICKLED_BYTE_ARRAY()])
-POLICIES = MapStateDescriptor("policies", Types.LONG(), Types.PICKLED_BYTE_ARRAY())
+VERSIONS = Types.ROW([Types.STRING(), Types.LONG(), Types.LONG(), Types.PICKLED_BYTE_ARRAY()])
+POLICIES = MapStateDescriptor("policies", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
 REJECTED = OutputTag("rejected", EMITTED)
 COUNTS = OutputTag("counts", Types.ROW([Types.LONG(), Types.PICKLED_BYTE_ARRAY()]))
 LINES_A_BLOCK = 500
@@ -209,22 +210,29 @@ class CloseTicks(_CloseTicks, KeyedProcessFunction):  # type: ignore[misc]
 
 
 class CloseTicksUnderPolicies(_CloseTicks, KeyedBroadcastProcessFunction):  # type: ignore[misc]
-    """`_CloseTicks` under versions of the policy that come while the job runs; each holds from a tick that is still open then."""
+    """`_CloseTicks` under policies and edits that come while the job runs; each holds from a tick that is still open then.
+
+    They stand in the broadcast state by scope, as lists of `Entry`: of each scope those that can still hold.
+    """
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state's handles; what a checkpoint holds is taken over before the first tick closes."""
+        super().open(runtime_context)
+        self._changed = True
 
     def process_broadcast_element(self, value: Row, ctx: Any) -> None:
-        """Keep an admitted version, and forget those that can hold no more."""
+        """Keep what was admitted, and forget what can hold no more."""
+        scope, number, from_tick, record = value
         state = ctx.get_broadcast_state(POLICIES)
-        state.put(value[0], bytes(value[1]))
-        versions = {number: Version.load(bytes(document)) for number, document in state.items()}
         first_open = self._grid.first_open(ctx.current_watermark() + 1)
-        holding = in_force(versions.values(), first_open)
-        for number, version in versions.items():
-            if holding is not None and version.from_tick <= first_open and number < holding.policy.version:
-                state.remove(number)
+        state.put(scope, with_entry(state.get(scope) or [], (number, from_tick, bytes(record)), first_open))
+        self._changed = True
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
-        """Close ticks under the versions that have been admitted."""
-        self._closer.enforce({number: bytes(document) for number, document in ctx.get_broadcast_state(POLICIES).items()})
+        """Close ticks under what has been admitted."""
+        if self._changed:
+            self._closer.enforce(dict(ctx.get_broadcast_state(POLICIES).items()))
+            self._changed = False
         yield from super().on_timer(timestamp, ctx)
 
 
@@ -237,51 +245,59 @@ class LogMillis(ScalarFunction):  # type: ignore[misc]
 
 
 class AdmitPolicies(KeyedProcessFunction):  # type: ignore[misc]
-    """Records of the topic `policies`, under one key -> admitted versions; lines about the others to `REJECTED`.
+    """Records of the topic `policies`, under one key -> what is admitted of them; lines about the others to `REJECTED`.
 
     On their way here records lose their order. They wait until the topic's clock has passed them, which is before any tick closes in which
-    they could hold, and then take their turns by offset.
+    they could hold, and then take their turns by offset: the clock at a record is the highest log time up to it.
 
     Parameters
     ----------
     settings
         Settings.
-    first_version
-        Version of the policy that holds at first, 0 if there is none.
+    policy
+        The policy that holds at first, or None.
     deployment
         What a policy has to fit.
     """
 
-    def __init__(self, settings: Settings, first_version: int, deployment: Deployment) -> None:
-        self._settings, self._first, self._deployment = settings, first_version, deployment
+    def __init__(self, settings: Settings, policy: Policy | None, deployment: Deployment) -> None:
+        self._settings, self._policy, self._deployment = settings, policy, deployment
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the state's handles."""
-        self._last = runtime_context.get_state(ValueStateDescriptor("version", Types.LONG()))
-        self._waiting = runtime_context.get_map_state(MapStateDescriptor("waiting", Types.LONG(), Types.PICKLED_BYTE_ARRAY()))
-        self._grid = tick_grid(self._settings)
+        blob = Types.PICKLED_BYTE_ARRAY()
+        self._clock = runtime_context.get_state(ValueStateDescriptor("clock", Types.LONG()))
+        self._waiting = runtime_context.get_map_state(MapStateDescriptor("waiting", Types.LONG(), blob))
+        admitted = runtime_context.get_map_state(MapStateDescriptor("admitted", Types.STRING(), blob))
+        self._admission = Admission(self._settings, self._policy, self._deployment, admitted)
+        self._judged_to: int | None = None
 
     def process_element(self, value: Row, ctx: Any) -> None:
         """Keep a record: value, log time and offset."""
         record, log_ms, offset = value
         self._waiting.put(offset, (record, log_ms))
-        ctx.timer_service().register_event_time_timer(log_ms)
+        ctx.timer_service().register_event_time_timer(log_ms - 1)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
-        """Judge the records that the clock has passed."""
-        watermark, last = ctx.timer_service().current_watermark(), self._last.value() or self._first
+        """Judge the records that the clock has come to."""
+        watermark = ctx.timer_service().current_watermark()
+        if watermark == self._judged_to:
+            # The first of the timers that fire at one watermark does the work of all.
+            return
+        self._judged_to = watermark
+        clock, names = self._clock.value(), self._settings.topics
         for offset, (record, log_ms) in sorted(self._waiting.items()):
-            if log_ms > watermark:
-                continue
+            clock = log_ms if clock is None else max(clock, log_ms)
+            if clock > watermark + 1:
+                # A watermark is a millisecond behind the clock, and whatever lies before the record that set it is here.
+                break
             self._waiting.remove(offset)
-            found = admit_version(record, log_ms, last, self._grid, self._deployment)
-            if isinstance(found, Version):
-                last = found.policy.version
-                yield Row(last, found.dump())
+            self._clock.update(clock)
+            found = self._admission.admit(record, clock)
+            if isinstance(found, Admitted):
+                yield Row(*found)
             elif found is not None:
-                topics = self._settings.topics
-                yield REJECTED, Row(topics.rejected, rejected_policy_line(found, topics.policies, offset, log_ms))
-        self._last.update(last)
+                yield REJECTED, Row(names.rejected, rejected_policy_line(found, names.policies, offset, log_ms))
 
 
 class PublishDensity(KeyedProcessFunction):  # type: ignore[misc]

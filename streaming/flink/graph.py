@@ -189,7 +189,7 @@ class StreamJob:
         tables.execute_sql(self._read_raw("policies", [policies]))
         tables.create_temporary_function("log_millis", udf(LogMillis(), result_type=DataTypes.BIGINT(), func_type="pandas"))
         records = tables.sql_query("SELECT record, log_millis(CAST(log_time AS TIMESTAMP(3))) AS log_ms, log_offset FROM raw_policies")
-        admit = AdmitPolicies(self.settings, self.policy.version if self.policy else 0, deployment_of(self.settings, self.anchors))
+        admit = AdmitPolicies(self.settings, self.policy, deployment_of(self.settings, self.anchors))
         return (
             tables.to_data_stream(records)
             .key_by(lambda _: 0, key_type=Types.INT())

@@ -3,16 +3,34 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from zoneinfo import ZoneInfo, available_timezones
+from importlib.metadata import version
+from zoneinfo import ZoneInfo, available_timezones, reset_tzpath
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DAYS", "DAY_MINUTES", "WEEK_MINUTES", "Week", "is_time_zone", "local_time", "minute_of_week", "minute_words", "week_mask"]
+__all__ = [
+    "DAYS",
+    "DAY_MINUTES",
+    "TIME_ZONES_VERSION",
+    "WEEK_MINUTES",
+    "Week",
+    "is_time_zone",
+    "local_time",
+    "minute_of_week",
+    "minute_words",
+    "week_mask",
+]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60
 WEEK_MINUTES = 7 * DAY_MINUTES
+
+# Rules of time zones decide what is released: they come from the package tzdata, in its pinned version, and never from the machine.
+reset_tzpath(())
+
+TIME_ZONES_VERSION = version("tzdata")
+"""Version of the IANA time zone database."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS, _LAST_MS = -62_000_000_000_000, 253_000_000_000_000

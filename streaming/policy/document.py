@@ -5,6 +5,7 @@ A document is TOML, or JSON with the same shape::
     version = 3                          # grows with every change
     time_zone = "Europe/Helsinki"        # of all users without their own or their group's; UTC if left out
     max_radius_m = 5000                  # the radius of preference 0
+    user_edits = true                    # users may replace the rules about them (`streaming.policy.edits`); false if left out
 
     [groups.drivers]                     # a user is in at most one group
     users = ["cab-1", "cab-2"]
@@ -207,6 +208,7 @@ class Document(Part):
     version: int = Field(ge=1, lt=1 << 53, strict=True)
     time_zone: str = "UTC"
     max_radius_m: Metres = 5000.0
+    user_edits: bool = Field(default=False, strict=True)
     groups: dict[Name, Group] = Field(default={})
     users: dict[UserName, User] = Field(default={})
     calendars: dict[Name, Calendar] = Field(default={})

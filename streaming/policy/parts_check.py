@@ -16,7 +16,6 @@ from streaming.policy.document import Document, ZonePart
 from streaming.policy.parts import ANY
 from streaming.policy.preferences import FullTable
 from streaming.policy.problems import Problem, unknown
-from streaming.policy.radii import ladder_m
 
 __all__ = ["Declared", "category_problem", "check_parts", "place_problem", "zone_shape"]
 
@@ -144,7 +143,7 @@ def _preferences(document: Document, declared: Declared, deployment: Deployment 
                     if minute := week.overlap(one, other):
                         yield Problem((*root, *path), f"calendars `{one}` and `{other}` both hold on {minute}: no value would be the one")
     if deployment and document.preferences:
-        ladder = ladder_m(deployment.full_radius_m)
+        ladder = deployment.ladder
         if not ladder[0] <= document.max_radius_m <= ladder[-1]:
             yield Problem(("max_radius_m",), f"should be from {ladder[0]:g}, the operator's finest radius, to {ladder[-1]:g} metres")
 

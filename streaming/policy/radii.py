@@ -1,6 +1,7 @@
 """The public ladder of protected radii, and the blurring function that turns a preference into a radius."""
 
 import math
+from collections.abc import Sequence
 
 __all__ = ["LADDER_STEPS", "blur_m", "ladder_m", "rung_m"]
 
@@ -31,15 +32,14 @@ def ladder_m(full_radius_m: float) -> tuple[float, ...]:
     return tuple(full_radius_m * 2.0 ** (i // 2) * (math.sqrt(2) if i % 2 else 1.0) for i in range(LADDER_STEPS + 1))
 
 
-def rung_m(radius_m: float, full_radius_m: float) -> float:
-    """Return the smallest radius of the ladder that is at least `radius_m` (but for a share of 1e-9).
+def rung_m(radius_m: float, ladder: Sequence[float]) -> float:
+    """Return the smallest radius of a ladder that is at least `radius_m` (but for a share of 1e-9).
 
     Raises
     ------
     ValueError
         If there is none, or `radius_m` is below the ladder.
     """
-    ladder = ladder_m(full_radius_m)
     if not ladder[0] * _SAME <= radius_m <= ladder[-1] / _SAME:
         raise ValueError(f"`radius_m` should be from {ladder[0]:g}, the operator's finest radius, to {ladder[-1]:g} metres.")
     return next(rung for rung in ladder if radius_m * _SAME <= rung)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from streaming.policy.deployment import Deployment
 from streaming.policy.document import ANCHORED_FORMS, DEFAULT_CANDIDATES, REST, Document, Rule
 from streaming.policy.parts import ANY
 from streaming.policy.preferences import Context
@@ -132,21 +133,21 @@ def every_of(document: Document, number: int | None, context: Context) -> int | 
     return rule.every
 
 
-def view_of(document: Document, number: int | None, context: Context, full_radius_m: float) -> View | None:
+def view_of(document: Document, number: int | None, context: Context, deployment: Deployment) -> View | None:
     """Return the view that a rule gives in a context that it decides."""
     every = every_of(document, number, context)
     if number is None or every is None:
         return None
     rule = document.rule[number]
-    radius_m = full_radius_m
+    radius_m = deployment.full_radius_m
     if rule.radius_m is not None:
         radius_m = rule.radius_m
     elif rule.preference is not None:
         preference = document.preferences[rule.preference].value(context)
         assert preference is not None
-        radius_m = blur_m(preference, full_radius_m, document.max_radius_m)
+        radius_m = blur_m(preference, deployment.full_radius_m, document.max_radius_m)
     candidates = (rule.candidates or DEFAULT_CANDIDATES) if rule.form == "candidates" else 1
-    return View(rung_m(radius_m, full_radius_m), every, rule.form, candidates, _levels(rule))
+    return View(rung_m(radius_m, deployment.ladder), every, rule.form, candidates, _levels(rule))
 
 
 def _levels(rule: Rule) -> tuple[tuple[str, str], ...]:

@@ -169,7 +169,7 @@ class Resolver:
             rules, who = self._rules_of(subject, audience), self.deployment.audiences[audience]
             context = Context(who.role, who.usage, self._week.sets[calendars], self.places_known[_index(place)])
             document = self.policy.document
-            self._views[key] = view_of(document, winner(document, rules, context), context, self.deployment.full_radius_m)
+            self._views[key] = view_of(document, winner(document, rules, context), context, self.deployment)
         return self._views[key]
 
 

@@ -11,7 +11,6 @@ from streaming.policy.document import ANCHORED_FORMS, REST, Document, Rule
 from streaming.policy.parts import ANY
 from streaming.policy.parts_check import Declared, category_problem, place_problem
 from streaming.policy.problems import Problem, unknown
-from streaming.policy.radii import ladder_m
 
 __all__ = ["check_rules"]
 
@@ -91,7 +90,7 @@ def _fitting(rule: Rule, deployment: Deployment | None) -> Iterator[tuple[str, s
         yield "usage", unknown("usage", rule.usage, usages)
     if rule.form in ANCHORED_FORMS and not deployment.categories:
         yield "form", f"form = {rule.form} needs anchors, and the settings name none"
-    ladder = ladder_m(deployment.full_radius_m)
+    ladder = deployment.ladder
     if rule.radius_m is not None and not ladder[0] <= rule.radius_m <= ladder[-1]:
         yield "radius_m", f"should be from {ladder[0]:g}, the operator's finest radius, to {ladder[-1]:g} metres"
 

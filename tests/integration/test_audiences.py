@@ -114,8 +114,5 @@ def test_three_audiences(broker: str, tmp_path: Path) -> None:
         "city": len(city),
     }
 
-    again = run_job(path)
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert len(distinct_charges(charges(settings))) == len(paid)
     (tmp_path / "policy.toml").write_text(POLICY.replace("radius_m = 400", "radius_m = 1600"))
     assert "--spend-again" in run_job(path).stderr

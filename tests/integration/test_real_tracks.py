@@ -89,7 +89,7 @@ def test_real_tracks(broker: str, tmp_path: Path) -> None:
     status = Counter(row["status"] for row in traces)
     assert status["released"] + status["withheld"] == len({(user, t // TICK_MS) for user, t in distinct})
     settings_read = read_settings(settings.with_name("real-4.0.toml"))
-    found = audit_ledger(settings_read)
+    found = audit_ledger(settings_read)["default"]
     assert found.releases == status["released"]
     check_displacement(fixes, traces, load_secret(settings_read.secret))
 

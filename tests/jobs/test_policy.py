@@ -1,6 +1,7 @@
 """`wayveil policy`: the examples that are shipped, what is said of them in plain words, and what is refused."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
 from jobs.errors import UserError
 from jobs.policy.cli import policy_app
 from jobs.policy.program import check_policy, explain_policy, read_policy_file
-from jobs.policy.words import Precision, belief_words, week_words
+from jobs.policy.words import Precision, belief_words, view_words, week_words
 from streaming.policy import Audience, Deployment, View
 from streaming.policy.calendars import DAYS, WEEK_MINUTES, week_mask
 
@@ -135,6 +136,14 @@ def test_no_more_releases_are_counted_than_the_ledger_and_the_rhythm_let_through
     tight = Precision(Plane(HELSINKI), 10, 4.0, 400.0, 1, 1440, 60.0)
     assert tight.releases(view(200.0, 1)) == 0
     assert "all are withheld" in belief_words(view(200.0, 1), tight)
+
+
+def test_a_test_that_may_repeat_the_last_release_counts_in_the_belief() -> None:
+    asks, view = replace(PRECISION, predictive=True), View(200.0, 1, "point", 1, ())
+    assert "at most 33 % sure" in belief_words(view, PRECISION)
+    assert "at most 48 % sure" in belief_words(view, asks)
+    assert asks.releases(view) == 85
+    assert "told again" in view_words(view, asks)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_audiences_who_put_their_topics_together_gain_nothing() -> None:
     ]
     audiences = protector(of, settings).audiences(TICK)
     user = np.arange(DRAWS, dtype=np.uint64)
-    views = audiences.views(TICK, TICK * 60_000, user, np.zeros((DRAWS, 3), np.uint16))
+    views = audiences.views(TICK, TICK * 60_000, user, np.zeros((DRAWS, 3), np.uint32))
     nowhere = Last(np.zeros((DRAWS, 2), np.int64), np.zeros(DRAWS, bool))
 
     def noise(at: int) -> NDArray[np.float64]:
@@ -201,6 +201,47 @@ def test_audiences_who_put_their_topics_together_gain_nothing() -> None:
     assert min(means) > 0.99 * errors[0].var()
     apart = np.stack([errors[0], *(noise(TICK + i)[i] for i in (1, 2))])
     assert 1 / np.linalg.inv(np.cov(apart)).sum() < 0.8 * errors[0].var()
+
+
+def test_neither_the_public_ledger_nor_the_order_of_rows_tells_what_another_audience_was_sent() -> None:
+    settings = config()
+    of = [
+        {"subject": "default", "audience": "friends", "level": "perturbed", "radius_m": 400},
+        {"subject": "default", "audience": "friends", "usage": "meeting", "level": "perturbed", "radius_m": 400},
+        {"subject": "default", "audience": "friends", "usage": "meeting", "place": "zone:a", "level": "perturbed", "radius_m": 200},
+        {"subject": "default", "audience": "boss", "level": "perturbed", "radius_m": 400},
+        {"subject": "user:bob", "audience": "boss", "level": "perturbed", "radius_m": 800},
+    ]
+    found = []
+    for place in (0, 1):
+        job, state = protector(of, settings), ShardState.empty({}, 3)
+        people = {user: (60.5, 24.5) for user in ("ann", "bob", "cid", "dan", "eve")}
+        job.close(state, 0, TICK, fixes(settings, TICK, people))
+        state.users["place"][:, 0] = place
+        out = job.close(state, 0, TICK + 1, fixes(settings, TICK + 1, people))
+        keys = [line.split("\t")[0] for line in out["traces.three"]]
+        assert keys == sorted(keys)
+        found.append((out["releases"], keys))
+        assert {row["radius_m"] for row in documents(out, "traces.one")} == {(400, 200)[place]}
+    assert found[0] == found[1]
+
+
+def test_without_a_policy_releases_are_at_the_settings_radius_or_wait_for_one() -> None:
+    at = {"ann": (60.5, 24.5)}
+    settings = config([], privacy={"full_radius_m": 150})
+    (row,) = documents(Protector(settings, SECRET).close(ShardState.empty({}), 0, TICK, fixes(settings, TICK, at)), "traces")
+    assert row["radius_m"] == 200
+    waiting = config([], live_policies=True)
+    assert "traces" not in Protector(waiting, SECRET).close(ShardState.empty({}), 0, TICK, fixes(waiting, TICK, at))
+
+
+def test_a_radius_whose_noise_cannot_be_drawn_is_refused_with_the_policy() -> None:
+    settings = config(THREE[:1])
+    with pytest.raises(PolicyError, match="should be from 100"):
+        protector([{"subject": "default", "audience": "friends", "level": "perturbed", "radius_m": 100_000}], settings)
+    coarsest = Protector(settings, SECRET, anchors=ANCHORS).audiences(TICK).deployment.coarsest_radius_m
+    job = protector([{"subject": "default", "audience": "friends", "level": "perturbed", "radius_m": coarsest / 1.5}], settings)
+    assert documents(job.close(ShardState.empty({}), 0, TICK, fixes(settings, TICK, {"ann": (60.5, 24.5)})), "traces.one")
 
 
 def test_one_audience_gets_the_same_whoever_else_reads() -> None:

@@ -27,17 +27,30 @@ def paid(*charges: tuple[int, int, int]) -> Any:
     return np.array([(user, tick, look, charge) for look, (user, tick, charge) in enumerate(charges)], CHARGE)
 
 
+def stated(row: dict[str, Any]) -> bool:
+    return row.get("radius_m", 200) == 200
+
+
 def run(traces: list[dict[str, Any]], entries: list[dict[str, Any]], users: Any = USERS, charges: Any = None) -> Audit:
-    return audit(traces, entries, users, NAMES, paid() if charges is None else charges, WINDOW, LIMIT)
+    return audit(traces, entries, users, NAMES, paid() if charges is None else charges, stated, WINDOW, LIMIT)
 
 
 def test_what_was_not_charged_is_seen() -> None:
     rows, entries = [released(11, 1), released(11, 2), released(22, 2)], [entry(1, 1), entry(2, 2)]
     assert run(rows, entries, charges=paid((11, 1, 10), (11, 2, 10), (22, 2, 15))).unpaid == 0
     assert run(rows, entries, charges=paid((11, 1, 10), (11, 2, 9), (22, 1, 10))).unpaid == 2
-    twice = [released(11, 1), released(11, 1, look="2")]
+    twice = [released(11, 1), released(11, 1, look="2", charge=11)]
     assert run(twice, [entry(1, 2)], charges=paid((11, 1, 10))).unpaid == 1
-    assert run(twice, [entry(1, 2)], charges=paid((11, 1, 10), (11, 1, 10))).unpaid == 0
+    assert run(twice, [entry(1, 2)], charges=paid((11, 1, 11))).unpaid == 0
+
+
+def test_a_loss_that_does_not_belong_to_its_radius_is_seen() -> None:
+    assert run([{**released(11, 1), "radius_m": 1}, released(11, 2)], [entry(1, 1), entry(2, 1)]).misstated == 1
+
+
+def test_entries_may_say_more_than_rows_cost_and_never_less() -> None:
+    assert run([released(11, 5)], [entry(5, 1, charge=20)]).unbalanced == ()
+    assert run([released(11, 5)], [entry(5, 1, charge=9)]).unbalanced == (5,)
 
 
 def test_charges_of_all_audiences_are_added_up_by_user() -> None:

@@ -7,19 +7,23 @@ from typing import Any
 
 import numpy as np
 import orjson
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from pyflink.common import Row
 
 from geo.plane import Plane
 from geo.tiling.tiling import tile
+from streaming.audiences import deployment_of
 from streaming.counting import count_tick
 from streaming.decode import Decoder
 from streaming.earlier import EarlierSpends
-from streaming.flink.functions import LAST_WATERMARK, REJECTED, AdmitPolicies, CloseTicks, PublishDensity
-from streaming.policy import Audience, Deployment, parse_policy
+from streaming.flink.functions import LAST_WATERMARK, REJECTED, AdmitPolicies, CloseTicks, CloseTicksUnderPolicies, PublishDensity
+from streaming.policy import parse_policy
 from streaming.policy_log import Version
 from streaming.records import RECORD
 from streaming.secret import load_secret, secret_check
-from streaming.settings import parse_settings
+from streaming.settings import Settings, parse_settings
 from streaming.shard import tick_grid
 
 TICK = 28_333_334
@@ -43,7 +47,7 @@ class Items(list[bytes]):
         return iter(list(self))
 
 
-class Slots(dict[int, bytes]):
+class Slots(dict[Any, Any]):
     put = dict.__setitem__
     remove = dict.__delitem__
 
@@ -60,8 +64,8 @@ class Shard:
         self.step = CloseTicks(self.settings, secret_check(self.secret), ("traces",), horizon_ms, EarlierSpends.none(), None)
         self.pending, self.timers, self.watermark, self.firing = Items(), set[int](), -(2**63), False
         users, slots = Value(), Slots()
-        handles = SimpleNamespace(get_list_state=lambda _: self.pending, get_state=lambda _: users, get_map_state=lambda _: slots)
-        self.step.open(handles)
+        self.handles = SimpleNamespace(get_list_state=lambda _: self.pending, get_state=lambda _: users, get_map_state=lambda _: slots)
+        self.step.open(self.handles)
         timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.register)
         self.context = SimpleNamespace(timer_service=lambda: timers, get_current_key=lambda: 0)
 
@@ -223,27 +227,149 @@ def test_years_of_public_silence_are_skipped(tmp_path: Path) -> None:
     assert [row["tick"] - TICK for row in out["density"]] == [0, 1, 2, 3, 500_000]
 
 
-def test_policies_take_their_turns_by_offset_once_their_clock_has_passed_them(tmp_path: Path) -> None:
-    shard = Shard(tmp_path)
-    step = AdmitPolicies(shard.settings, 1, Deployment((Audience("default", "default"),), 200.0))
-    last, waiting, timers = Value(), Slots(), set[int]()
-    step.open(SimpleNamespace(get_state=lambda _: last, get_map_state=lambda _: waiting))
+class Admits:
+    """The step that judges records of the topic `policies`, under its one key."""
 
-    def record(version: int) -> bytes:
-        rule = {"subject": "default", "audience": "*", "level": "full"}
-        return Version(TICK, parse_policy({"version": version, "rule": [rule]})).dump()
+    def __init__(self, settings: Settings) -> None:
+        first = parse_policy({"version": 1, "user_edits": True, "rule": [FULL]})
+        self.step = AdmitPolicies(settings, first, deployment_of(settings, None))
+        self.clock, self.waiting, self.admitted, self.timers, self.watermark = Value(), Slots(), Slots(), set[int](), -(2**63)
+        timers = SimpleNamespace(current_watermark=lambda: self.watermark, register_event_time_timer=self.timers.add)
+        self.context = SimpleNamespace(timer_service=lambda: timers)
+        self.restore()
 
-    def pass_to(watermark: int) -> list[Any]:
-        service = SimpleNamespace(current_watermark=lambda: watermark)
-        return list(step.on_timer(watermark, SimpleNamespace(timer_service=lambda: service)))
+    def restore(self) -> None:
+        """Go on as after a checkpoint: with the state alone."""
+        states = {"waiting": self.waiting, "admitted": self.admitted}
+        self.step.open(SimpleNamespace(get_state=lambda _: self.clock, get_map_state=lambda of: states[of.name]))
 
-    context = SimpleNamespace(timer_service=lambda: SimpleNamespace(register_event_time_timer=timers.add))
-    for version, log_ms, offset in ((4, 30, 2), (2, 10, 0), (3, 20, 1), (5, 99, 4), (3, 40, 3)):
-        step.process_element(Row(record(version), log_ms, offset), context)
-    assert timers == {10, 20, 30, 40, 99}
-    found = pass_to(40)
-    assert [row[0] for row in found if isinstance(row, Row)] == [2, 3, 4]
-    ((tag, line),) = [row for row in found if not isinstance(row, Row)]
-    assert (tag, line[0], line[1].split("\t")[0]) == (REJECTED, "rejected", "policy-3")
-    assert (last.now, list(waiting)) == (4, [4])
-    assert [row[0] for row in pass_to(99)] == [5]
+    def send(self, record: bytes, log_ms: int, offset: int) -> None:
+        self.step.process_element(Row(record, log_ms, offset), self.context)
+
+    def advance(self, watermark: int) -> tuple[list[Row], list[str]]:
+        """Let time pass; return what is admitted, and the keys of what is rejected."""
+        self.watermark = watermark
+        admitted, rejected = [], []
+        while due := sorted(timer for timer in self.timers if timer <= watermark):
+            self.timers.remove(due[0])
+            for row in self.step.on_timer(due[0], self.context):
+                if isinstance(row, Row):
+                    admitted.append(row)
+                else:
+                    assert row[:1] == (REJECTED,)
+                    assert row[1][0] == "rejected"
+                    rejected.append(row[1][1].split("\t")[0])
+        return admitted, rejected
+
+
+FULL = {"subject": "default", "audience": "*", "level": "full"}
+
+
+def version(number: int, from_tick: int = TICK, **more: Any) -> bytes:
+    return Version(from_tick, parse_policy({"version": number, "rule": [FULL], **more})).dump()
+
+
+def edit(user: str, number: int) -> bytes:
+    return orjson.dumps({"wayveil": "policy-edit", "user": user, "version": number, "rule": []})
+
+
+def test_policies_take_their_turns_by_offset_once_their_clock_has_come_to_them(tmp_path: Path) -> None:
+    step = Admits(Shard(tmp_path).settings)
+    for number, log_ms, offset in ((4, 30, 2), (2, 10, 0), (3, 20, 1), (5, 99, 4), (3, 40, 3)):
+        step.send(version(number), log_ms, offset)
+    admitted, rejected = step.advance(40)
+    assert [row[:3] for row in map(list, admitted)] == [["deployment", number, TICK] for number in (2, 3, 4)]
+    assert rejected == ["policy-3"]
+    assert list(step.waiting) == [4]
+    step.restore()
+    assert [row[1] for row in step.advance(98)[0]] == [5]
+
+
+def test_a_clock_that_steps_back_does_not_bring_the_past_back(tmp_path: Path) -> None:
+    """The record behind the step is judged after the one before it, at the clock that that one set; the same in one go and bit by bit."""
+    late, early = (TICK + 5) * 60_000, (TICK - 5) * 60_000
+    found = []
+    for marks in ((late + 1,), (early, early + 1, late - 1, late + 1)):
+        step = Admits(Shard(tmp_path).settings)
+        step.send(version(2, TICK), early, 1)
+        step.send(b"{}", late, 0)
+        seen = [step.advance(mark) for mark in marks]
+        found.append(([row[1] for admitted, _ in seen for row in admitted], [key for _, keys in seen for key in keys]))
+    assert found == [([], ["policy-0", "policy-1"])] * 2
+
+
+RECORDS = st.sampled_from(
+    [
+        version(2, TICK + 3000),
+        version(3, TICK + 1500),
+        version(4, TICK + 2900),
+        version(5, TICK + 9000, user_edits=True),
+        *(edit("ann", number) for number in range(1, 5)),
+        edit("bob", 1),
+        b"{",
+    ]
+)
+
+
+@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 4000), RECORDS), max_size=8), st.randoms())
+def test_neither_order_of_arrival_nor_restarts_have_a_say(tmp_path: Path, log: list[tuple[int, bytes]], random: Any) -> None:
+    settings = Shard(tmp_path).settings
+    log = [(TICK * 60_000 + minute * 60_000, record) for minute, record in sorted(log)]
+    at_once, by_and_by = Admits(settings), Admits(settings)
+    shuffled = random.sample([*enumerate(log)], len(log))
+    for offset, (log_ms, record) in shuffled:
+        at_once.send(record, log_ms, offset)
+    wanted = at_once.advance(LAST_WATERMARK)
+    admitted: list[Row] = []
+    rejected: list[str] = []
+    # A record is here before the clock comes to it.
+    while shuffled:
+        chosen = min(random.randrange(len(shuffled)) + 1, len(shuffled))
+        clock = sorted(log_ms for _, (log_ms, _) in shuffled)[chosen - 1]
+        for offset, (log_ms, record) in [one for one in shuffled if one[1][0] <= clock]:
+            by_and_by.send(record, log_ms, offset)
+        shuffled = [one for one in shuffled if one[1][0] > clock]
+        more_admitted, more_rejected = by_and_by.advance(clock)
+        admitted += more_admitted
+        rejected += more_rejected
+        by_and_by.restore()
+    assert (admitted, rejected) == wanted
+
+
+class ShardUnderPolicies(Shard):
+    """One key of the step that also gets what is admitted."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.broadcast = Slots()
+        self.context.get_broadcast_state = lambda _: self.broadcast
+        self.context.current_watermark = lambda: self.watermark
+        self.start()
+
+    def start(self) -> None:
+        """Start a worker with the state that there is."""
+        first = parse_policy({"version": 1, "user_edits": True, "rule": [FULL]})
+        with_policies = (("traces",), None, EarlierSpends.none(), None, first, None)
+        self.step = CloseTicksUnderPolicies(self.settings, secret_check(self.secret), *with_policies)
+        self.step.open(self.handles)
+
+
+def test_edits_hold_from_their_tick_and_survive_a_restart(tmp_path: Path) -> None:
+    shard = ShardUnderPolicies(tmp_path)
+    rows = []
+    for tick in range(TICK, TICK + 6):
+        shard.send(tick, tick * 60_000 + 1)
+        if tick == TICK + 1:
+            shard.step.process_broadcast_element(Row("user:a", 1, TICK + 2, edit("a", 1)), shard.context)
+        if tick in (TICK + 2, TICK + 5):
+            shard.start()
+        if tick == TICK + 3:
+            rule = {"audience": "*", "level": "perturbed", "radius_m": 800}
+            mine = orjson.dumps({"wayveil": "policy-edit", "user": "a", "version": 2, "rule": [rule]})
+            shard.step.process_broadcast_element(Row("user:a", 2, TICK + 4, mine), shard.context)
+        out = shard.advance(shard.grid.closes_ms(tick) - 1)
+        rows.append([row["radius_m"] for row in out.get("traces", [])])
+    assert rows == [[200], [200], [], [], [800], [800]]
+    shard.step.process_broadcast_element(Row("user:a", 3, TICK + 9, edit("a", 3)), shard.context)
+    assert [entry[0] for entry in shard.broadcast["user:a"]] == [2, 3], "the first edit can hold no more"

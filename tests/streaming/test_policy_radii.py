@@ -24,21 +24,21 @@ def test_the_ladder_doubles_every_other_rung() -> None:
 
 @given(st.floats(1, 1e5), st.floats(1, 1024))
 def test_a_radius_is_rounded_up_by_less_than_a_rung(full: float, times: float) -> None:
-    rung = rung_m(full * times, full)
+    rung = rung_m(full * times, ladder_m(full))
     assert rung in ladder_m(full)
     assert full * times * (1 - 1e-9) <= rung < full * times * (math.sqrt(2) + 1e-9)
 
 
 def test_what_differs_from_a_rung_in_the_last_bits_is_that_rung() -> None:
     for rung in ladder_m(123.4):
-        assert rung_m(math.nextafter(rung, math.inf), 123.4) == rung
-        assert rung_m(math.nextafter(rung, 0.0), 123.4) == rung
+        assert rung_m(math.nextafter(rung, math.inf), ladder_m(123.4)) == rung
+        assert rung_m(math.nextafter(rung, 0.0), ladder_m(123.4)) == rung
 
 
 @pytest.mark.parametrize("radius_m", [199.0, 204_801.0, math.inf, math.nan, -1.0])
 def test_a_radius_off_the_ladder_is_refused(radius_m: float) -> None:
     with pytest.raises(ValueError, match="from 200"):
-        rung_m(radius_m, 200.0)
+        rung_m(radius_m, ladder_m(200.0))
 
 
 @pytest.mark.parametrize("full", [0.0, -1.0, math.inf, math.nan])
