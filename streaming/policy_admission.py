@@ -10,11 +10,13 @@ from streaming.policy_log import DEPLOYMENT, HEARTBEAT, Entry, PolicyReason, Ver
 from streaming.settings import Settings
 from streaming.shard import tick_grid
 
-__all__ = ["MAX_EDIT_BYTES", "MAX_POLICY_BYTES", "Admission", "Admitted", "Memory"]
+__all__ = ["MAX_EDIT_BYTES", "MAX_POLICY_BYTES", "MAX_STEP", "Admission", "Admitted", "Memory"]
 
 MAX_POLICY_BYTES = 900_000
 MAX_EDIT_BYTES = 16_384
 MAX_TICK = 1 << 53
+MAX_STEP = 1_000_000
+"""So far may a version's number be above the last one: a slip must not use up all numbers."""
 
 
 class Memory(Protocol):
@@ -126,7 +128,8 @@ class Admission:
             return PolicyReason.MALFORMED
         except Exception:  # whatever it is, a record must not stop the job
             return PolicyReason.INVALID
-        if version.policy.version <= self.last_version():
+        last = self.last_version()
+        if not last < version.policy.version <= last + MAX_STEP:
             return PolicyReason.VERSION
         if version.from_tick >= MAX_TICK or self._grid.start_ms(version.from_tick) <= clock_ms:
             return PolicyReason.TOO_LATE

@@ -11,7 +11,7 @@ from jobs.policy.program import read_policy_file
 from streaming.audiences import deployment_of
 from streaming.clock import now_ms
 from streaming.policy import Deployment, PolicyError, load_edit
-from streaming.policy_admission import MAX_EDIT_BYTES, MAX_POLICY_BYTES, Admission, Admitted
+from streaming.policy_admission import MAX_EDIT_BYTES, MAX_POLICY_BYTES, MAX_STEP, Admission, Admitted
 from streaming.policy_log import Entry, PolicyReason, Version, edit_record
 from streaming.settings import Settings
 from streaming.shard import tick_grid
@@ -65,7 +65,7 @@ def put_policy(settings: Settings, path: Path, start: str | None, log_time: str 
     last = topic.admission.last_version()
     found = topic.admission.admit(Version(from_tick, policy).dump(), written_ms)
     if found == PolicyReason.VERSION:
-        raise UserError(f"Version {last} has been published already: give this policy a higher `version` than that.")
+        raise UserError(f"The last version is {last}: give this policy a `version` above that, by at most {MAX_STEP:,}.")
     if found == PolicyReason.TOO_LATE:
         raise UserError("A policy cannot hold from a time that has begun: choose a later --from.")
     if not isinstance(found, Admitted):

@@ -164,9 +164,11 @@ class _CloseTicks:
         self._closer = Closer(self._settings, secret, self._products, self._earlier, self._tiling, self._policy, self._anchors)
 
     def process_element(self, value: Row, ctx: Any) -> None:
-        """Keep a block until its ticks close."""
-        self._pending.add(value[1])
-        self._wake(ctx, int(np.frombuffer(value[1], RECORD)["tick"].min()))
+        """Keep a block until its ticks close; what comes for a tick that has closed is late."""
+        closed = _first_open(self._grid, ctx.timer_service().current_watermark(), self._horizon_ms) - 1
+        rows = _late_for_closed(np.frombuffer(value[1], RECORD), closed)
+        self._pending.add(rows.tobytes())
+        self._wake(ctx, int(rows["tick"].min()))
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         """Close every tick that the log clock has passed."""

@@ -86,7 +86,7 @@ def test_an_edit_is_told_from_when_it_holds(topic: Topic) -> None:
 def test_a_version_is_told_from_when_it_holds(topic: Topic) -> None:
     assert "version 2 holds from tick" in topic.policy("12:00", 2)
     assert topic.records[0][3] == b"deployment/2"
-    with pytest.raises(UserError, match="Version 2 has been published already"):
+    with pytest.raises(UserError, match="The last version is 2"):
         topic.policy("12:01", 2)
     with pytest.raises(UserError, match="a time that has begun"):
         topic.policy("12:01", 3, start="12:00")

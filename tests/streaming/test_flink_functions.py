@@ -273,6 +273,17 @@ def edit(user: str, number: int) -> bytes:
     return orjson.dumps({"wayveil": "policy-edit", "user": user, "version": number, "rule": []})
 
 
+def test_a_tick_that_has_closed_stays_closed_where_nobody_was_enrolled(tmp_path: Path) -> None:
+    """The policy of that tick may be forgotten by now, so it must not be asked again."""
+    shard = Shard(tmp_path)
+    shard.advance(shard.grid.closes_ms(TICK + 5))
+    shard.send(TICK, shard.grid.start_ms(TICK) + 1)  # a log clock that has stepped back
+    out = shard.advance(shard.grid.closes_ms(TICK + 6))
+    assert "traces" not in out
+    assert [row["tick"] for row in out["late"]] == [TICK]
+    assert sum(row["late"] for row in out["balance"]) == 1
+
+
 def test_policies_take_their_turns_by_offset_once_their_clock_has_come_to_them(tmp_path: Path) -> None:
     step = Admits(Shard(tmp_path).settings)
     for number, log_ms, offset in ((4, 30, 2), (2, 10, 0), (3, 20, 1), (5, 99, 4), (3, 40, 3)):

@@ -105,6 +105,8 @@ def test_heartbeats_say_nothing() -> None:
 
 def test_versions_grow_and_come_in_time() -> None:
     third = parse_policy(policy(3), FITS)
+    assert judge(record(4 + 1_000_000, TICK), first=third) == "policy_version"
+    assert judge(record(3 + 1_000_000, TICK), first=third).number == 3 + 1_000_000
     assert judge(record(3, TICK), first=third) == "policy_version"
     assert judge(record(4, TICK), log_ms=NOW, first=third) == "policy_too_late"
     assert judge(record(4, TICK), log_ms=NOW - 1, first=third)[:3] == (DEPLOYMENT, 4, TICK)
