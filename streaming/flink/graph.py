@@ -18,19 +18,10 @@ from geo.tiling.tiling import Tiling
 from streaming.audiences import deployment_of
 from streaming.earlier import EarlierSpends
 from streaming.flink.checkpoints import unread_partitions
-from streaming.flink.functions import (
-    COUNTS,
-    EMITTED,
-    POLICIES,
-    REJECTED,
-    VERSIONS,
-    AdmitPolicies,
-    CloseTicks,
-    CloseTicksUnderPolicies,
-    LogMillis,
-    PackFixes,
-    PublishDensity,
-)
+from streaming.flink.common import COUNTS, EMITTED, POLICIES
+from streaming.flink.density import PublishDensity
+from streaming.flink.functions import CloseTicks, CloseTicksUnderPolicies, PackFixes
+from streaming.flink.policies import REJECTED, VERSIONS, AdmitPolicies, LogMillis
 from streaming.policy import Policy
 from streaming.runs import Partition, Run
 from streaming.settings import Settings

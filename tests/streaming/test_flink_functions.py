@@ -18,7 +18,10 @@ from streaming.audiences import deployment_of
 from streaming.counting import count_tick
 from streaming.decode import Decoder
 from streaming.earlier import EarlierSpends
-from streaming.flink.functions import LAST_WATERMARK, REJECTED, AdmitPolicies, CloseTicks, CloseTicksUnderPolicies, PublishDensity
+from streaming.flink.common import LAST_WATERMARK
+from streaming.flink.density import PublishDensity
+from streaming.flink.functions import CloseTicks, CloseTicksUnderPolicies
+from streaming.flink.policies import REJECTED, AdmitPolicies
 from streaming.policy import parse_policy
 from streaming.policy_log import Version
 from streaming.records import RECORD
