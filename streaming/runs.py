@@ -38,7 +38,8 @@ class Run:
     Attributes
     ----------
     fingerprint
-        Keyed digest of everything that its releases depend on; equal fingerprints mean equal releases.
+        Keyed digest of everything that its releases depend on; equal fingerprints mean equal releases as long as log times do not step
+        back.
     names
         For each of its products a digest of what its spends are found by: ticks, the topic that holds them, and for traces the users' ids
         (keyed).

@@ -132,8 +132,9 @@ class TickSettings(_Section):
 
 
 class PrivacySettings(_Section):
-    """What is promised: likelihoods change by at most a factor `ratio` between places `radius_m` apart.
+    """What is promised: the noise of a release changes likelihoods by at most a factor `ratio` between places `radius_m` apart.
 
+    Snapping to the grid, and the test of the predictive mechanism, come on top; the charge says how much.
     `window_ticks` is w of the w-event guarantee and `releases_per_window` sets its limit: so many full charges in any w consecutive ticks.
     `full_radius_m`, by default `radius_m`, is the finest radius that a policy may choose; a release at another radius than `radius_m` is
     charged accordingly. The defaults promise ln 4 within 200 m per released tick and 120 releases a day; somebody who stays put can then be

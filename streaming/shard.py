@@ -116,10 +116,11 @@ class Protector:
     """Close ticks of a shard: windows, ledger, mechanism W, releases and balance.
 
     Guarantee (traces). Unit: where one enrolled user was in one tick; presence is public. For any two windows of a user whose means
-    are D ground metres apart, the laws of the release differ by at most a factor exp(eps_m (D + √2 step)) and an additive delta
-    below 2^-60 times (1 + that factor); the charge in the ledger is this loss at D = `radius_m`. Over any w ticks the charges of a
-    user add up to at most the limit, decided by the ledger alone. Status, keys, emission and charges are functions of presence and
-    of earlier charges, never of positions.
+    are D ground metres apart, the laws of all releases of the tick together differ by at most a factor exp(eps_m (D + √2 step)), eps_m
+    the finest that any audience gets, and an additive delta below 2^-60 times (1 + that factor); the charge in the ledger is at least
+    this loss at D = `radius_m`. Over any w ticks the charges of a user add up to at most the limit, decided by the ledger alone. Status,
+    keys, emission and charges are functions of the policy, presence and earlier charges, never of positions. With the predictive
+    mechanism the factor is that of `Predictive`, and charges and refusals follow the outcomes that its one audience is sent.
 
     Source: Assam, Hassani, Seidl (IWGS 2012) for the window mean; Andrés et al. (CCS 2013) for metric privacy; Kellaris et al.
     (PVLDB 7(12), 2014) for w-event sums. The in-parallel composition over windows that the first claims is not used: windows of one

@@ -123,7 +123,8 @@ class Resolver:
     def finest_m(self, subject: int, audience: int, start_ms: int) -> float | None:
         """Return the smallest protected radius that any place could choose at a tick, or None if nothing is released.
 
-        It is what the ledger is charged for at the ticks at which the audience is due (see `View.every`).
+        It is what the ledger is charged for at the ticks at which the audience is due (see `View.every`); with the predictive mechanism,
+        what has to be free before a look.
         """
         calendars = self._calendars(subject, start_ms)
         key = (subject, audience, calendars)
