@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +105,9 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
     earlier = runs.known_runs(settings)
     if options.resume:
         run = _last_run(settings, secret, products, public.digests, earlier)
+        if options.bounded != (run.horizon_ms is not None):
+            how = "runs without an end: leave --bounded out" if options.bounded else "ends with its input: pass --bounded as well"
+            raise UserError(f"The run to resume {how}.")
     else:
         run = runs.plan(settings, secret, products, options.bounded, public.digests)
     folder = Path(settings.job.checkpoint_dir) / run.fingerprint
@@ -180,8 +183,9 @@ def _stop(job: "StreamJob", client: Any, say: Callable[[str], None]) -> None:
     say("stopping: what has been written is committed first")
     try:
         job.stop(client)
-    except Exception:  # no savepoint can be made of a job that has not started, or is restarting
-        client.cancel().result()
+    except Exception:  # no savepoint can be made of a job that has not started, is restarting, or was killed by the same signal
+        with suppress(Exception):
+            client.cancel().result()
         say("stopped without a savepoint: --resume goes on from the last checkpoint, if there is one")
     else:
         say("stopped: go on with --resume")

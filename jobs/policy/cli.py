@@ -70,7 +70,7 @@ def policy_explain(
 
 @policy_app.command("put")
 def policy_put(
-    policy: Annotated[Path, typer.Argument(help="Policy as for check; with --user, TOML with version, time_zone and [[rule]].")],
+    policy: Annotated[Path, typer.Argument(help="Policy as for check; with --user, TOML with version, time_zone and rules.")],
     settings: Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")] = DEFAULT_SETTINGS,
     user: Annotated[str | None, typer.Option(help="Whose own rules these are.", show_default="the whole policy")] = None,
     start: Annotated[
