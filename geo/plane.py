@@ -71,6 +71,11 @@ class Region:
             raise ValueError(f"`west` of region {self.name!r} should differ from `east`; use -180 and 180 for all longitudes.")
 
     @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """South, west, north and east as floats, whatever numbers they were given as."""
+        return float(self.south), float(self.west), float(self.north), float(self.east)
+
+    @property
     def width(self) -> float:
         """Degrees of longitude from west to east, in (0, 360]."""
         width = self.east - self.west

@@ -15,7 +15,7 @@ import shapely
 
 from geo.anchors.index import AnchorIndex
 from geo.plane import Plane, Region
-from streaming.geoparquet import Kind, read_artefact, write_artefact
+from streaming.geoparquet import Kind, read_artefact, region_head, write_artefact
 
 __all__ = ["FORMAT_VERSION", "AnchorFileError", "AnchorOrigin", "load_anchors", "save_anchors"]
 
@@ -55,9 +55,8 @@ def save_anchors(path: Path, anchors: AnchorIndex, origin: AnchorOrigin) -> None
     anchors : AnchorIndex
     origin : AnchorOrigin
     """
-    region = anchors.plane.region
     head = {
-        "region": {**asdict(region), **{side: float(getattr(region, side)) for side in ("south", "west", "north", "east")}},
+        "region": region_head(anchors.plane.region),
         "category_names": list(anchors.category_names),
         "digest": anchors.digest,
         **asdict(origin),

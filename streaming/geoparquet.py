@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Kind", "read_artefact", "write_artefact"]
+from geo.plane import Region
+
+__all__ = ["Kind", "read_artefact", "region_head", "write_artefact"]
 
 GEOPARQUET_VERSION = "1.1.0"
 
@@ -47,6 +49,11 @@ class Kind:
     geometry_types: tuple[str, ...]
     command: str
     error: type[ValueError]
+
+
+def region_head(region: Region) -> dict[str, Any]:
+    """Return a region as the head of an artefact holds it: the arguments of `Region`."""
+    return {"name": region.name, **dict(zip(("south", "west", "north", "east"), region.bounds, strict=True))}
 
 
 def write_artefact(path: Path, kind: Kind, head: dict[str, Any], columns: dict[str, Any]) -> None:

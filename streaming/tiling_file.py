@@ -19,7 +19,7 @@ from geo.privacy.tree_counts import Neighbours
 from geo.tiling.shapes import wkb_on_ground
 from geo.tiling.tiling import Tiling
 from geo.tree import Tree
-from streaming.geoparquet import Kind, read_artefact, write_artefact
+from streaming.geoparquet import Kind, read_artefact, region_head, write_artefact
 
 __all__ = ["FORMAT_VERSION", "Origin", "TilingFileError", "load_tiling", "save_tiling"]
 
@@ -68,9 +68,8 @@ def save_tiling(path: Path, tiling: Tiling, origin: Origin) -> None:
     tiling : Tiling
     origin : Origin
     """
-    region = tiling.plane.region
     head = {
-        "region": {**asdict(region), **{side: float(getattr(region, side)) for side in ("south", "west", "north", "east")}},
+        "region": region_head(tiling.plane.region),
         "cell_m": int(tiling.cell_m),
         "off_road": float(tiling.off_road),
         "digest": tiling.digest,

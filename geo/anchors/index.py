@@ -113,9 +113,8 @@ class AnchorIndex:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all content, in hexadecimal digits: region, categories, ids, positions and popularity."""
-        region = self.plane.region
         head = {
-            "region": [region.name, *(float(value) for value in (region.south, region.west, region.north, region.east))],
+            "region": [self.plane.region.name, *self.plane.region.bounds],
             "category_names": self.category_names,
             "ids": self.ids,
             "most": self.codes.shape[1],

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from geo.plane import Plane
 from geo.privacy.discrete_laplace import MAX_EXPONENT, MIN_WIDE_EXPONENT, WideDiscreteLaplace
-from geo.privacy.prf import digests, subkey
+from geo.privacy.prf import look_bits, subkey
 from geo.privacy.window_mean import WindowMean
 
 __all__ = ["Charges", "Predictive", "matching_test"]
 
-_MESSAGE = np.dtype([("user", "<u8"), ("tick", "<i8"), ("x", "<i8"), ("y", "<i8"), ("x_0", "<i8"), ("y_0", "<i8")])
 _UP = Context(prec=60, rounding=ROUND_CEILING)
-_LOOK_BYTES = 8
 _MAX_THRESHOLD_M = 100_000_000
 _Q = 0.9
 _STEPS = 100
@@ -173,14 +171,9 @@ class Predictive:
         ValueError
             If `secret` has another length.
         """
-        messages = np.empty(len(cells), dtype=_MESSAGE)
-        messages["user"], messages["tick"], messages["x"], messages["y"] = user, tick, cells[:, 0], cells[:, 1]
-        messages["x_0"], messages["y_0"] = prediction[:, 0], prediction[:, 1]
-        size = self.noise.draw_bytes
-        bits = digests(subkey(secret, b"predictive-test", self._parameters), messages, size + _LOOK_BYTES)
-        noise = self.noise.sample(np.ascontiguousarray(bits[:, :size]))
-        look = np.ascontiguousarray(bits[:, size:]).view("<u8")[:, 0].astype(np.uint64)
-        easy = np.asarray(has_prediction & (self._distance_m(cells, prediction) <= self.threshold_m + noise))
+        key, both = subkey(secret, b"predictive-test", self._parameters), np.concatenate([cells, prediction], axis=1)
+        bits, look = look_bits(key, user, tick, both, self.noise.draw_bytes)
+        easy = np.asarray(has_prediction & (self._distance_m(cells, prediction) <= self.threshold_m + self.noise.sample(bits)))
         out, hard = prediction.copy(), ~easy
         out[hard], first_look = self.window_mean.perturb(secret, user[hard], tick, cells[hard])
         look[hard] = np.where(has_prediction[hard], look[hard], first_look)
@@ -243,8 +236,7 @@ class Predictive:
             If `radius_m` is outside its range.
         """
         noise = self.window_mean.charge_micro(radius_m)
-        diagonal = _UP.multiply(_UP.next_plus(_UP.sqrt(Decimal(2))), Decimal(self.window_mean.step_m))
-        reach = _UP.add(_UP.add(Decimal(radius_m), diagonal), Decimal(1))
+        reach = _UP.add(_UP.add(Decimal(radius_m), self.window_mean.diagonal_m), Decimal(1))
         return Charges(math.ceil(_UP.multiply(_UP.multiply(self._epsilon, Decimal(10**6)), reach)), noise)
 
     def _distance_m(self, cells: NDArray[np.int64], prediction: NDArray[np.int64]) -> NDArray[np.int64]:

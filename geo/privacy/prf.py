@@ -5,11 +5,12 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_SECRET_BYTES", "MIN_SECRET_BYTES", "digests", "stream", "subkey"]
+__all__ = ["MAX_SECRET_BYTES", "MIN_SECRET_BYTES", "digests", "look_bits", "stream", "subkey"]
 
 MIN_SECRET_BYTES = 16
 MAX_SECRET_BYTES = 64
 _ROWS_AND_BYTES = 2
+_LOOK_BYTES = 8
 _STREAM_KEY_BYTES = 32
 
 
@@ -82,6 +83,38 @@ def digests(key: bytes, messages: NDArray[np.generic], size: int) -> NDArray[np.
         state.update(data[start : start + width])
         out.append(state.digest())
     return np.frombuffer(b"".join(out), dtype=np.uint8).reshape(count, size)
+
+
+def look_bits(
+    key: bytes, user: NDArray[np.uint64], tick: int, cells: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
+    """Hash each user at a tick with what a mechanism looks at.
+
+    Parameters
+    ----------
+    key : bytes
+        16 to 64 bytes, usually from `subkey`.
+    user : ndarray of uint64 with shape (n,)
+        Identifiers.
+    tick : int
+        Number of the tick, a signed 64-bit integer.
+    cells : ndarray of int64 with shape (n, k)
+        Everything else that the bits are to depend on.
+    size : int
+        Bytes for the noise, 1 to 56.
+
+    Returns
+    -------
+    bits : ndarray of uint8 with shape (n, size)
+        As `digests`.
+    look : ndarray of uint64 with shape (n,)
+        Eight more bytes of the same digest: equal iff all of the above are (but for a chance of 2^-64).
+    """
+    messages = np.empty((len(cells), 2 + cells.shape[1]), "<i8")
+    messages[:, 0], messages[:, 1], messages[:, 2:] = user.view(np.int64), tick, cells
+    both = digests(key, messages.view(np.uint8), size + _LOOK_BYTES)
+    look = np.ascontiguousarray(both[:, size:]).view("<u8")[:, 0].astype(np.uint64)
+    return np.ascontiguousarray(both[:, :size]), look
 
 
 def stream(key: bytes, size: int) -> NDArray[np.uint8]:

@@ -12,14 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geo.privacy.discrete_laplace import DiscreteLaplace
-from geo.privacy.prf import digests, subkey
+from geo.privacy.prf import look_bits, subkey
 from geo.privacy.thresholds import BITS, DRAW_BYTES, GUARD_BITS, ONE, Thresholds, agreed, exp_bounds
 from geo.privacy.window_mean import WindowMean
 
 __all__ = ["Chain", "Draw", "Remainder"]
-
-_MESSAGE = np.dtype([("user", "<u8"), ("tick", "<i8"), ("x", "<i8"), ("y", "<i8")])
-_LOOK_BYTES = 8
 
 
 class Remainder:
@@ -156,12 +153,9 @@ class Chain:
             One for each level, in their order.
         """
         draws = [Draw(*self.levels[0].perturb(secret, user, tick, cells))]
-        messages = np.empty(len(cells), _MESSAGE)
-        messages["user"], messages["tick"], messages["x"], messages["y"] = user, tick, cells[:, 0], cells[:, 1]
         for remainder, parameters in self._steps:
-            bits = digests(subkey(secret, b"refinement", parameters), messages, 2 * DRAW_BYTES + _LOOK_BYTES)
-            more = np.stack([remainder.sample(np.ascontiguousarray(bits[:, i : i + DRAW_BYTES])) for i in (0, DRAW_BYTES)], axis=1)
-            look = np.ascontiguousarray(bits[:, 2 * DRAW_BYTES :]).view("<u8")[:, 0].astype(np.uint64)
+            bits, look = look_bits(subkey(secret, b"refinement", parameters), user, tick, cells, 2 * DRAW_BYTES)
+            more = remainder.sample(bits.reshape(-1, DRAW_BYTES)).reshape(-1, 2)
             draws.append(Draw(draws[-1].cells + more, look))
         return draws
 

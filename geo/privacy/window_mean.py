@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from geo.plane import Plane
 from geo.privacy.discrete_laplace import MIN_EXPONENT, DiscreteLaplace
-from geo.privacy.prf import digests, subkey
+from geo.privacy.prf import look_bits, subkey
+from geo.privacy.thresholds import DRAW_BYTES
 
 __all__ = ["WindowMean", "coarsest_radius_m", "nano_epsilon_per_m"]
 
-_MESSAGE = np.dtype([("user", "<u8"), ("tick", "<i8"), ("x", "<i8"), ("y", "<i8")])
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR)
 _UP = Context(prec=60, rounding=ROUND_CEILING)
 _DECIMALS = 6
-_NOISE_BYTES, _LOOK_BYTES = 32, 8
 _HALF_TURN = 180.0
 _MAX_STEP_M = 100_000
 _MAX_Q = 0.999999
@@ -121,6 +120,8 @@ class WindowMean:
         Ground metres D up to which delta · (1 + exp(L)) <= 2^-30; 0 if there are none.
     fallback_cell : ndarray of int64 with shape (2,)
         Public cell of a window that has no usable position: the middle of the region.
+    diagonal_m : Decimal
+        √2 · step_m, rounded up: how much further apart than their means two cells may be.
     parameters : bytes
         Digest of all parameters, part of the noise's key.
     cell_bounds : ndarray of int64 with shape (4,)
@@ -147,14 +148,14 @@ class WindowMean:
         self.delta: Fraction = 2 * self.noise.delta
         loss = -30 * math.log(2) - math.log(self.delta)
         self.delta_reach_m = max(0.0, (loss - 1e-6) / float(self._epsilon) - math.sqrt(2) * step_m)
+        self.diagonal_m = _UP.multiply(_UP.next_plus(_UP.sqrt(Decimal(2))), Decimal(step_m))
         self._step_mm = 1000 * step_m
         self.cell_bounds: NDArray[np.int64] = (2 * plane.bounds_mm + self._step_mm) // (2 * self._step_mm)
         self.fallback_cell: NDArray[np.int64] = self._clip(np.zeros(2, dtype=np.int64))
         for shared in (self.cell_bounds, self.fallback_cell):
             shared.flags.writeable = False
-        region = plane.region
         middle = "laea/WGS84/region-middle/mm"
-        text = repr((middle, *map(float.hex, map(float, (region.south, region.west, region.north, region.east)))))
+        text = repr((middle, *map(float.hex, plane.region.bounds)))
         text += repr((self.name, step_m, nano_epsilon_per_m, str(self.exponent)))
         self.parameters = hashlib.blake2b(text.encode(), digest_size=32).digest()
 
@@ -212,11 +213,8 @@ class WindowMean:
         ValueError
             If `secret` has another length.
         """
-        messages = np.empty(len(cells), dtype=_MESSAGE)
-        messages["user"], messages["tick"], messages["x"], messages["y"] = user, tick, cells[:, 0], cells[:, 1]
-        bits = digests(subkey(secret, b"window-mean", self.parameters), messages, _NOISE_BYTES + _LOOK_BYTES)
-        noise = self.noise.sample(np.ascontiguousarray(bits[:, :_NOISE_BYTES]).reshape(-1, 16)).reshape(-1, 2)
-        look = np.ascontiguousarray(bits[:, _NOISE_BYTES:]).view("<u8")[:, 0].astype(np.uint64)
+        bits, look = look_bits(subkey(secret, b"window-mean", self.parameters), user, tick, cells, 2 * DRAW_BYTES)
+        noise = self.noise.sample(bits.reshape(-1, DRAW_BYTES)).reshape(-1, 2)
         return np.asarray(cells + noise, dtype=np.int64), look
 
     def publish(self, noisy_cells: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -255,8 +253,7 @@ class WindowMean:
         """
         if not (math.isfinite(radius_m) and radius_m >= 0):
             raise ValueError("`radius_m` should be a finite number of metres, at least 0.")
-        diagonal = _UP.multiply(_UP.next_plus(_UP.sqrt(Decimal(2))), Decimal(self.step_m))
-        return math.ceil(_UP.multiply(_UP.multiply(self._epsilon, Decimal(10**6)), _UP.add(Decimal(radius_m), diagonal)))
+        return math.ceil(_UP.multiply(_UP.multiply(self._epsilon, Decimal(10**6)), _UP.add(Decimal(radius_m), self.diagonal_m)))
 
     def radius_m(self, q: float) -> float:
         """Return the distance that the noise stays within with probability `q`.

@@ -128,9 +128,8 @@ class Tiling:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all content, in hexadecimal digits: region, cell size, tree, boxes, and all weights."""
-        region = self.plane.region
         head = {
-            "region": [region.name, *(float(value) for value in (region.south, region.west, region.north, region.east))],
+            "region": [self.plane.region.name, *self.plane.region.bounds],
             "cell_m": int(self.cell_m),
             "off_road": float(self.off_road),
             "nodes": len(self.tree),
