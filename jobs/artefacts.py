@@ -6,13 +6,13 @@ from pathlib import Path
 
 from geo.anchors.index import AnchorIndex
 from geo.plane import Plane
-from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
 from geo.tiling.lattice import same_region
 from geo.tiling.tiling import Tiling
 from jobs.errors import UserError
 from jobs.tiling.program import read_tiling
 from streaming.anchor_file import AnchorFileError, load_anchors
 from streaming.audiences import deployment_of
+from streaming.mechanisms import Mechanisms
 from streaming.policy import Policy, PolicyError, load_policy
 from streaming.policy.calendars import TIME_ZONES_VERSION
 from streaming.settings import Product, Settings
@@ -53,9 +53,9 @@ def read_artefacts(settings: Settings, products: Collection[Product]) -> Artefac
 def _require_noise(settings: Settings) -> None:
     privacy = settings.privacy
     try:
-        plane = Plane(settings.region.region())
-        for radius_m in {privacy.radius_m, privacy.finest_m}:
-            WindowMean(plane, privacy.step_m, nano_epsilon_per_m(privacy.ratio, radius_m))
+        mechanisms = Mechanisms(Plane(settings.region.region()), privacy.step_m, privacy.ratio, tests_first=False)
+        for radius_m in (privacy.radius_m, privacy.finest_m):
+            mechanisms.window_mean(radius_m)
     except ValueError as error:
         raise UserError(f"The settings of [privacy] and [region] do not go together: {error}") from error
 

@@ -1,8 +1,10 @@
 """What each audience learns at a tick: its view of every user, one look for all of them, and the rows that say it."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +12,11 @@ from numpy.typing import NDArray
 
 from geo.anchors.index import AnchorIndex
 from geo.plane import Plane
-from geo.privacy.predictive import Predictive, matching_test
 from geo.privacy.prf import subkey
 from geo.privacy.refinement import Chain
-from geo.privacy.window_mean import WindowMean, coarsest_radius_m, nano_epsilon_per_m
+from geo.privacy.window_mean import coarsest_radius_m
 from streaming.decode import user_id
+from streaming.mechanisms import Mechanisms
 from streaming.policy import Audience, Deployment, Policy, Resolver, View, parse_policy
 from streaming.pseudonyms import Pseudonyms
 from streaming.release import Statement, budget_classes, trace_lines
@@ -28,14 +30,15 @@ NOBODY = -1
 """Number of the view of an audience that gets no row."""
 
 
-def deployment_of(settings: Settings, anchors: AnchorIndex | None) -> Deployment:
-    """Return what a policy has to fit."""
+def deployment_of(settings: Settings, anchors: AnchorIndex | None, plane: Plane | None = None) -> Deployment:
+    """Return what a policy has to fit; `plane` is that of the settings' region, if it is at hand."""
+    region = settings.region.region()
     return Deployment(
         tuple(Audience(audience.name, audience.acts_as, audience.usage) for audience in settings.audiences),
         settings.privacy.finest_m,
         tuple(anchors.category_names) if anchors else None,
-        settings.region.region(),
-        coarsest_radius_m(Plane(settings.region.region()), settings.privacy.step_m, settings.privacy.ratio),
+        region,
+        coarsest_radius_m(plane or Plane(region), settings.privacy.step_m, settings.privacy.ratio),
     )
 
 
@@ -155,29 +158,36 @@ class Audiences:
         self._secret, self._settings = secret, settings
         self.plane = Plane(settings.region.region())
         self.names, self.topics = [audience.name for audience in settings.audiences], settings.trace_topics
-        self.version = policy.version if policy else 0
-        key = subkey(secret, b"user-id")
-        self.deployment = deployment_of(settings, anchors)
-        rules = (policy, self.deployment) if policy else _without_policy(settings, self.deployment)
-        self._resolver = Resolver(*rules, lambda user: user_id(key, user))
+        self.deployment = deployment_of(settings, anchors, self.plane)
         self._teller = Teller(anchors)
-        self._mechanisms: dict[float, WindowMean] = {}
-        self._predictors: dict[float, Predictive] = {}
-        self._statements: dict[tuple[float, Outcome], Statement] = {}
-        self._chains: dict[tuple[float, ...], Chain] = {}
+        tests_first = privacy.mechanism == "predictive"
+        self._mechanisms = Mechanisms(self.plane, privacy.step_m, privacy.ratio, tests_first=tests_first)
+        self.statement, self.most_micro, self._chain = cache(self._statement), cache(self._most_micro), cache(self._build_chain)
         self._pseudonyms = [Pseudonyms(secret, name, privacy.epoch_ticks) for name in self.names]
-        self.base = self._mechanism(privacy.radius_m)
+        self.base = self._mechanisms.window_mean(privacy.radius_m)
         self.limit_micro = self.statement(privacy.radius_m).epsilon_micro * privacy.releases_per_window
+        self._take(policy)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def statement(self, radius_m: float, outcome: Outcome = Outcome.NEW) -> Statement:
-        """Return what a release with a protected radius states of its noise; its loss is that at the settings' radius."""
-        key = radius_m, outcome
-        if key not in self._statements:
-            self._statements[key] = self._state(radius_m, outcome)
-        return self._statements[key]
+    def under(self, policy: Policy | None) -> "Audiences":
+        """Return the same audiences under another policy; only what depends on it is made anew.
+
+        Raises
+        ------
+        PolicyError
+            If the policy does not fit the deployment, or two users that it names share an identifier.
+        """
+        other = copy(self)
+        other._take(policy)
+        return other
+
+    def _take(self, policy: Policy | None) -> None:
+        key = subkey(self._secret, b"user-id")
+        rules = (policy, self.deployment) if policy else _without_policy(self._settings, self.deployment)
+        self._resolver = Resolver(*rules, lambda user: user_id(key, user))
+        self.version = policy.version if policy else 0
 
     def is_stated(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a release's mechanism, radius and loss belong together under these settings."""
@@ -186,11 +196,6 @@ class Audiences:
         except ValueError:
             return False
         return any((row["mechanism"], row["epsilon_micro"]) == (one.mechanism, one.epsilon_micro) for one in stated)
-
-    def most_micro(self, radius_m: float) -> int:
-        """Return the most that a release with a protected radius may cost."""
-        outcome = Outcome.TESTED if self._settings.privacy.mechanism == "predictive" else Outcome.NEW
-        return self.statement(radius_m, outcome).epsilon_micro
 
     def views(self, tick: int, start_ms: int, user: NDArray[np.uint64], place: NDArray[np.uint32]) -> Views:
         """Return the views of m users at a tick.
@@ -242,7 +247,7 @@ class Audiences:
         last
             What is remembered of the users; new releases are entered.
         """
-        if self._settings.privacy.mechanism == "predictive":
+        if self._mechanisms.tests_first:
             return self._test_and_look(tick, user, number[:, 0], kinds, cells, last)
         radii = sorted({view.radius_m for view in kinds})
         level_of = np.array([*(radii.index(view.radius_m) for view in kinds), NOBODY], np.intp)
@@ -269,7 +274,7 @@ class Audiences:
         looks = _no_looks((len(user), 1))
         for kind, view in enumerate(kinds):
             index = np.flatnonzero(number == kind)
-            released, easy, look = self._predictor(view.radius_m).release(
+            released, easy, look = self._mechanisms.predictive(view.radius_m).release(
                 self._secret, user[index], tick, cells[index], last.cells[index], last.known[index]
             )
             looks.cells[index, 0], looks.look[index, 0], looks.finest[index] = released, look, look
@@ -316,7 +321,7 @@ class Audiences:
             statement = self.statement(view.radius_m, Outcome(which % len(Outcome)))
             released, withheld = granted[index], present[index] & ~granted[index]
             sent = order[index[released]]
-            mechanism = self._mechanism(view.radius_m)
+            mechanism = self._mechanisms.window_mean(view.radius_m)
             position = mechanism.publish(looks.cells[sent, audience])
             told = self._teller.tell(view, position, 1e-9 * mechanism.nano_epsilon_per_m, statement.r95_m)
             place[index[released]] = self._resolver.places(told.position, told.category)
@@ -339,33 +344,24 @@ class Audiences:
         out.lines.sort()
         return out
 
-    def _state(self, radius_m: float, outcome: Outcome) -> Statement:
-        mechanism, ledger_m = self._mechanism(radius_m), self._settings.privacy.radius_m
+    def _statement(self, radius_m: float, outcome: Outcome = Outcome.NEW) -> Statement:
+        """Return what a release with a protected radius states of its noise; its loss is that at the settings' radius."""
+        mechanism, ledger_m = self._mechanisms.window_mean(radius_m), self._settings.privacy.radius_m
         radii = mechanism.radius_m(0.5), mechanism.radius_m(0.95)
         if outcome == Outcome.NEW:
             return Statement(mechanism.name, *radii, mechanism.charge_micro(ledger_m), radius_m)
-        predictor = self._predictor(radius_m)
-        test, noise = predictor.charge_micro(ledger_m)
+        predictive = self._mechanisms.predictive(radius_m)
+        test, noise = predictive.charge_micro(ledger_m)
         if outcome == Outcome.AGAIN:
-            return Statement(predictor.name, predictor.easy_radius_m(0.5), predictor.easy_radius_m(0.95), test, radius_m)
-        return Statement(predictor.name, *radii, test + noise, radius_m)
+            return Statement(predictive.name, predictive.easy_radius_m(0.5), predictive.easy_radius_m(0.95), test, radius_m)
+        return Statement(predictive.name, *radii, test + noise, radius_m)
 
-    def _predictor(self, radius_m: float) -> Predictive:
-        if radius_m not in self._predictors:
-            mechanism = self._mechanism(radius_m)
-            self._predictors[radius_m] = Predictive(mechanism, *matching_test(self.plane, mechanism.radius_m(0.9)))
-        return self._predictors[radius_m]
+    def _most_micro(self, radius_m: float) -> int:
+        """Return the most that a release with a protected radius may cost."""
+        return self._mechanisms.most_micro(radius_m, self._settings.privacy.radius_m)
 
-    def _mechanism(self, radius_m: float) -> WindowMean:
-        if radius_m not in self._mechanisms:
-            privacy = self._settings.privacy
-            self._mechanisms[radius_m] = WindowMean(self.plane, privacy.step_m, nano_epsilon_per_m(privacy.ratio, radius_m))
-        return self._mechanisms[radius_m]
-
-    def _chain(self, radii: tuple[float, ...]) -> Chain:
-        if radii not in self._chains:
-            self._chains[radii] = Chain([self._mechanism(radius_m) for radius_m in radii])
-        return self._chains[radii]
+    def _build_chain(self, radii: tuple[float, ...]) -> Chain:
+        return Chain([self._mechanisms.window_mean(radius_m) for radius_m in radii])
 
 
 def _no_looks(shape: tuple[int, ...]) -> Looks:

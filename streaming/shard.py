@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from geo.anchors.index import AnchorIndex
 from streaming.accounting import balance_of
-from streaming.audiences import Audiences, Last, deployment_of
+from streaming.audiences import Audiences, Last
 from streaming.charges import CHARGE, charge_lines
 from streaming.earlier import EarlierSpends
 from streaming.ledger import Ledger
@@ -137,7 +137,7 @@ class Protector:
         """Build what is constant in a run."""
         self.grid = tick_grid(self.settings)
         self._first = Audiences(self.settings, self.secret, self.policy, self.anchors)
-        self._timeline = Timeline(self.policy, deployment_of(self.settings, self.anchors))
+        self._timeline = Timeline(self.policy, self._first.deployment)
         self._built = {self._timeline.point(0): self._first}
         self.plane = self._first.plane
 
@@ -155,10 +155,10 @@ class Protector:
 
     def _build(self, tick: int, point: Point) -> Audiences:
         try:
-            return Audiences(self.settings, self.secret, self._timeline.policy(tick), self.anchors)
+            return self._first.under(self._timeline.policy(tick))
         except PolicyError:
             # By chance two of its users share an identifier, which nobody knew when it was admitted: nothing is released to anybody.
-            return Audiences(self.settings, self.secret, parse_policy({"version": point.version}), self.anchors)
+            return self._first.under(parse_policy({"version": point.version}))
 
     def close(self, state: ShardState, shard: int, tick: int, rows: NDArray[np.void]) -> Outputs:
         """Close one tick: change `state` and return lines for each topic.
@@ -211,10 +211,7 @@ class Protector:
         left, place = ledger.left()[enrolled], state.users["place"][enrolled]
         out: Outputs = {}
         for audience, (name, topic) in enumerate(zip(audiences.names, audiences.topics, strict=True)):
-            sent = audiences.rows(
-                audience, tick, start_ms, views, user, is_here, granted, left, looks, place_of := np.ascontiguousarray(place[:, audience])
-            )
-            place[:, audience] = place_of
+            sent = audiences.rows(audience, tick, start_ms, views, user, is_here, granted, left, looks, place[:, audience])
             if sent.enrolled:
                 absent = sent.enrolled - sent.released - sent.withheld
                 summary = Summary(tick, shard, name, sent.enrolled, sent.released, absent, sent.withheld, sent.epsilon_micro)

@@ -3,20 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from geo.plane import Plane
 from geo.privacy.certificate import belief_bound
-from geo.privacy.predictive import Predictive, matching_test
-from geo.privacy.window_mean import WindowMean, nano_epsilon_per_m
+from streaming.mechanisms import Mechanisms
 from streaming.policy.calendars import DAY_MINUTES, DAYS
 from streaming.policy.resolution import View
 
 __all__ = ["Precision", "belief_words", "view_words", "week_words"]
 
-HALF, MOST, NINE_TENTHS = 0.5, 0.95, 0.9
+HALF, MOST = 0.5, 0.95
 DOUBT = 0.1
 FEW = 3
 FORMS = {
@@ -64,28 +64,22 @@ class Precision:
     tick_s: float
     predictive: bool = False
 
-    def mechanism(self, radius_m: float) -> WindowMean:
-        """Return the mechanism that protects within a radius."""
-        return WindowMean(self.plane, self.step_m, nano_epsilon_per_m(self.ratio, radius_m))
-
-    def most_micro(self, view: View, radius_m: float) -> int:
-        """Return the most that one release of a view tells of two places so far apart, in micro-epsilon."""
-        mechanism = self.mechanism(view.radius_m)
-        if not self.predictive:
-            return mechanism.charge_micro(radius_m)
-        return sum(Predictive(mechanism, *matching_test(self.plane, mechanism.radius_m(NINE_TENTHS))).charge_micro(radius_m))
+    @cached_property
+    def mechanisms(self) -> Mechanisms:
+        """The mechanism of each protected radius."""
+        return Mechanisms(self.plane, self.step_m, self.ratio, tests_first=self.predictive)
 
     def releases(self, view: View) -> int:
         """Return how many releases of a view fit into a window: the ledger's limit if nobody else is served, and the due ticks."""
-        limit = self.releases_per_window * self.mechanism(self.radius_m).charge_micro(self.radius_m)
-        return min(limit // self.most_micro(view, self.radius_m), -(-self.window_ticks // view.every))
+        limit = self.releases_per_window * self.mechanisms.window_mean(self.radius_m).charge_micro(self.radius_m)
+        return min(limit // self.mechanisms.most_micro(view.radius_m, self.radius_m), -(-self.window_ticks // view.every))
 
 
 def view_words(view: View | None, precision: Precision) -> str:
     """Return what an audience gets, as a part of a sentence."""
     if view is None:
         return "nothing, and not even whether there is anything"
-    mechanism = precision.mechanism(view.radius_m)
+    mechanism = precision.mechanisms.window_mean(view.radius_m)
     text = (
         f"{FORMS[view.form].format(candidates=view.candidates)} every {view.every * precision.tick_s:g} s; the position is within "
         f"{mechanism.radius_m(HALF):.0f} m of the true one half of the time (r50), and within {mechanism.radius_m(MOST):.0f} m 19 times "
@@ -102,7 +96,7 @@ def view_words(view: View | None, precision: Precision) -> str:
 
 def belief_words(view: View, precision: Precision) -> str:
     """Return the certificate of a view, for somebody who doubts that any promise is made."""
-    loss = precision.most_micro(view, view.radius_m) / 1e6
+    loss = precision.mechanisms.most_micro(view.radius_m, view.radius_m) / 1e6
     most = precision.releases(view)
     if most < 1:
         return "the ledger's limit is below the charge of one such release: all are withheld"

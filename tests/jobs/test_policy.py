@@ -119,7 +119,7 @@ def test_times_matter() -> None:
 
 def test_the_certificate_follows_the_odds() -> None:
     told = belief_words(View(200.0, 1, "point", 1, ()), PRECISION)
-    odds = np.exp(PRECISION.mechanism(200.0).charge_micro(200.0) / 1e6) / 9
+    odds = np.exp(PRECISION.mechanisms.window_mean(200.0).charge_micro(200.0) / 1e6) / 9
     assert f"can become at most {int(np.ceil(100 * odds / (1 + odds)))} % sure of it by one release" in told
     assert "100 % by all 120 that the ledger lets through in 1440 ticks" in told
     assert "10 % sure of one of them" in told
