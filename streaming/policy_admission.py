@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from streaming.policy import Deployment, Editable, Policy, PolicyError, parse_edit
-from streaming.policy_log import DEPLOYMENT, HEARTBEAT, Entry, PolicyReason, Version, edit_record, in_force, user_scope, with_entry
+from streaming.policy_log import DEPLOYMENT, Entry, PolicyReason, Version, edit_record, in_force, user_scope, with_entry
+from streaming.records import HEARTBEAT
 from streaming.settings import Settings
 from streaming.shard import tick_grid
 
@@ -89,7 +90,7 @@ class Admission:
             return None
         match document:
             case {"wayveil": "policy"}:
-                found = self._version(record or b"", clock_ms)
+                found = self._version(document, clock_ms)
             case {"wayveil": "policy-edit", "user": str(), "rule": list()} if len(record or b"") <= MAX_EDIT_BYTES:
                 found = self._edit({key: value for key, value in document.items() if key != "wayveil"}, clock_ms)
             case _:
@@ -118,9 +119,9 @@ class Admission:
             self._read = {entry[0]: Editable(Version.load(entry[2], self._deployment).policy, self._deployment)}
         return self._read[entry[0]]
 
-    def _version(self, record: bytes, clock_ms: int) -> Admitted | str:
+    def _version(self, document: Any, clock_ms: int) -> Admitted | str:
         try:
-            version = Version.load(record, self._deployment)
+            version = Version.of(document, self._deployment)
             dumped = version.dump()
         except PolicyError:
             return PolicyReason.INVALID

@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from streaming.policy import Deployment, Edit, Editable, Policy, parse_edit, parse_policy
-from streaming.release import SCHEMA_VERSION
+from streaming.release import rejected_line
 
 __all__ = [
     "DEPLOYMENT",
-    "HEARTBEAT",
     "Entry",
     "Point",
     "PolicyReason",
@@ -35,7 +34,6 @@ __all__ = [
     "with_entry",
 ]
 
-HEARTBEAT = {"wayveil": "heartbeat"}
 DEPLOYMENT = "deployment"
 """The scope of the whole policy."""
 
@@ -77,7 +75,12 @@ class Version:
 
     @classmethod
     def load(cls, record: bytes, deployment: Deployment | None = None) -> "Version":
-        """Decode.
+        """Decode a record; see `of`."""
+        return cls.of(orjson.loads(record), deployment)
+
+    @classmethod
+    def of(cls, document: Any, deployment: Deployment | None = None) -> "Version":
+        """Take over a decoded record.
 
         Raises
         ------
@@ -86,7 +89,6 @@ class Version:
         ValueError
             If it is no record of a policy.
         """
-        document = orjson.loads(record)
         match document:
             case {"wayveil": "policy", "from_tick": int(tick), "policy": dict(policy)} if type(tick) is int and len(document) == 3:  # noqa: PLR2004
                 return cls(tick, parse_policy(policy, deployment))
@@ -185,15 +187,7 @@ class Timeline:
 
 def rejected_policy_line(reason: str, topic: str, offset: int, log_ms: int) -> str:
     """Encode a record that changes nothing, for the topic `rejected`."""
-    row: dict[str, Any] = {
-        "v": SCHEMA_VERSION,
-        "reason": reason,
-        "topic": topic,
-        "partition": 0,
-        "offset": offset,
-        "log_ms": log_ms,
-    }
-    return f"policy-{offset}\t" + orjson.dumps(row).decode()
+    return rejected_line(f"policy-{offset}", reason, topic, 0, offset, log_ms)
 
 
 def _load_edit(record: bytes) -> Edit:

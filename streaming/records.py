@@ -4,7 +4,10 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["FIRST_POSITION_REASON", "FIRST_REASON", "RECORD", "Kind"]
+__all__ = ["FIRST_POSITION_REASON", "FIRST_REASON", "HEARTBEAT", "RECORD", "Kind"]
+
+HEARTBEAT = {"wayveil": "heartbeat"}
+"""The record that lets time pass in a topic where nothing else comes."""
 
 
 class Kind(IntEnum):

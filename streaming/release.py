@@ -25,6 +25,7 @@ __all__ = [
     "balance_line",
     "budget_classes",
     "late_lines",
+    "rejected_line",
     "rejected_lines",
     "release_key",
     "summary_line",
@@ -179,15 +180,18 @@ def balance_line(balance: Balance) -> str:
     return f"{balance.shard}\t" + orjson.dumps({"v": SCHEMA_VERSION, **balance.__dict__}).decode()
 
 
+def rejected_line(key: str, reason: str, topic: str, partition: int, offset: int, log_ms: int) -> str:
+    """Encode one rejected record: reason and place in the log, never a coordinate, a user or the raw bytes."""
+    return (
+        f'{key}\t{{"v":{SCHEMA_VERSION},"reason":"{reason}","topic":"{topic}","partition":{partition},"offset":{offset},"log_ms":{log_ms}}}'
+    )
+
+
 def rejected_lines(rows: NDArray[np.void], topics: Sequence[str]) -> Iterable[str]:
-    """Encode rejected records: reason and place in the log, never a coordinate, a user or the raw bytes."""
+    """Encode the rejected records of the inputs; see `rejected_line`."""
     for row in np.sort(rows, order=["source", "partition", "offset"]).tolist():
         _, _, log_ms, _, offset, _, _, partition, source, kind = row
-        reason = Kind(kind).name.lower()
-        yield (
-            f'{partition}-{offset}\t{{"v":{SCHEMA_VERSION},"reason":"{reason}","topic":"{topics[source]}",'
-            f'"partition":{partition},"offset":{offset},"log_ms":{log_ms}}}'
-        )
+        yield rejected_line(f"{partition}-{offset}", Kind(kind).name.lower(), topics[source], partition, offset, log_ms)
 
 
 def late_lines(rows: NDArray[np.void], pseudonyms: Sequence[str], ticks: NDArray[np.int64], late_ms: NDArray[np.int64]) -> Iterable[str]:

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka
+import orjson
 from kafka import errors as kafka_errors
 
 from jobs.errors import UserError
 from jobs.kafka.connect import TIMEOUT_MS, admin_client, is_outage, partition_consumer, plain_errors
 from jobs.kafka.topics import config_value
 from jobs.preflight import require_topics
+from streaming import records
 
 __all__ = ["HEARTBEAT", "Record", "SendReport", "heartbeat", "send_all"]
 
-HEARTBEAT = b'{"wayveil":"heartbeat"}'
+HEARTBEAT = orjson.dumps(records.HEARTBEAT)
 """Value of the record that moves a partition's log clock when no device speaks."""
 
 Record = tuple[str, int | None, bytes | None, bytes | None, int | None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -11,6 +11,7 @@ import numpy as np
 from geo.zones import Zones
 from jobs.errors import UserError
 from jobs.policy.words import Precision, belief_words, view_words, week_words
+from streaming.decode import user_id
 from streaming.policy import Deployment, Policy, PolicyError, Resolver, View, load_policy
 from streaming.policy.calendars import local_time
 from streaming.policy.parts_check import zone_shape
@@ -18,7 +19,9 @@ from streaming.policy.problems import unknown
 
 __all__ = ["check_policy", "explain_policy", "read_policy_file"]
 
-ID_BYTES = 8
+UNKEYED = b""
+"""A job takes keyed identifiers, but which users are alike does not depend on the key."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -106,9 +109,9 @@ def explain_policy(
     names = [one.name for one in deployment.audiences]
     if audience not in names:
         raise UserError(unknown("audience", audience, names) + ".")
-    resolver = Resolver(policy, deployment, _id)
+    resolver = Resolver(policy, deployment, partial(user_id, UNKEYED))
     number = names.index(audience)
-    subject = 0 if user is None else int(resolver.classes(np.array([_id(user)], np.uint64))[0])
+    subject = 0 if user is None else int(resolver.classes(np.array([user_id(UNKEYED, user)], np.uint64))[0])
     who, zone = deployment.audiences[number], resolver.subjects[subject].time_zone
     group = policy.document.group_of().get(user) if user is not None else None
     whom = "everybody whom the policy does not name" if user is None else f"user {user}" + (f" (group {group})" if group else "")
@@ -161,8 +164,3 @@ def _instant(at: str, zone: str) -> tuple[int, str]:
     elif when.tzinfo is None and zoned.utcoffset() != zoned.replace(fold=1).utcoffset():
         note = " (clocks show it twice on that day; this is the first time)"
     return t_ms, f"at {wall:%a %Y-%m-%d %H:%M} {wall.tzname()}{note}"
-
-
-def _id(user: str) -> int:
-    """Return an identifier; a job takes keyed ones, but which users are alike does not depend on the key."""
-    return int.from_bytes(blake2b(user.encode(), digest_size=ID_BYTES).digest(), "little") or 1

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 from pyflink.common import Row, Types
 from pyflink.datastream import OutputTag
 from pyflink.datastream.state import MapStateDescriptor
@@ -12,7 +15,7 @@ from streaming.secret import SecretError, load_secret, secret_check
 from streaming.settings import Settings
 from streaming.ticks import TickGrid
 
-__all__ = ["COUNTS", "EMITTED", "LAST_WATERMARK", "POLICIES", "blocks", "first_open", "wake", "worker_secret"]
+__all__ = ["COUNTS", "EMITTED", "LAST_WATERMARK", "POLICIES", "blocks", "first_open", "log_millis", "wake", "worker_secret"]
 
 EMITTED = Types.ROW_NAMED(["topic", "lines"], [Types.STRING(), Types.STRING()])
 COUNTS = OutputTag("counts", Types.ROW([Types.LONG(), Types.PICKLED_BYTE_ARRAY()]))
@@ -27,6 +30,11 @@ def worker_secret(settings: Settings, check: str) -> bytes:
     if secret_check(secret) != check:
         raise SecretError("this worker's secret is not the one the job was submitted with; give all of them the same secret")
     return secret
+
+
+def log_millis(log_time: pd.Series) -> NDArray[np.int64]:
+    """Return log times, as a vectorised function gets them, in milliseconds since 1970."""
+    return np.asarray(log_time.to_numpy().astype("datetime64[ms]").astype(np.int64))
 
 
 def first_open(grid: TickGrid, watermark: int, horizon_ms: int | None) -> int:

@@ -16,7 +16,7 @@ from geo.tiling.tiling import Tiling
 from streaming.closing import Closer
 from streaming.decode import Decoder, split_by_shard
 from streaming.earlier import EarlierSpends
-from streaming.flink.common import COUNTS, LAST_WATERMARK, POLICIES, blocks, first_open, wake, worker_secret
+from streaming.flink.common import COUNTS, LAST_WATERMARK, POLICIES, blocks, first_open, log_millis, wake, worker_secret
 from streaming.policy import Policy
 from streaming.policy_log import with_entry
 from streaming.records import FIRST_POSITION_REASON, RECORD, Kind
@@ -45,14 +45,14 @@ class PackFixes(ScalarFunction):  # type: ignore[misc]
         """Decode a batch of n records of one source; returns n rows (shard, block). Flink passes a literal as itself."""
         rows = self._decoder.decode(
             values.tolist(),
-            log_time.to_numpy().astype("datetime64[ms]").astype(np.int64),
+            log_millis(log_time),
             partition.to_numpy(np.int64),
             offset.to_numpy(np.int64),
             source,
         )
-        shards, blocks = split_by_shard(rows, self._settings.job.shards)
-        empty = len(rows) - len(blocks)
-        return pd.DataFrame({"shard": np.array([*shards, *[-1] * empty], np.int32), "block": [*blocks, *[None] * empty]})
+        shards, packed = split_by_shard(rows, self._settings.job.shards)
+        empty = len(rows) - len(packed)
+        return pd.DataFrame({"shard": np.array([*shards, *[-1] * empty], np.int32), "block": [*packed, *[None] * empty]})
 
 
 class _Slots(MutableMapping[int, bytes]):
@@ -194,8 +194,8 @@ class CloseTicksUnderPolicies(_CloseTicks, KeyedBroadcastProcessFunction):  # ty
         """Keep what was admitted, and forget what can hold no more."""
         scope, number, from_tick, record = value
         state = ctx.get_broadcast_state(POLICIES)
-        first_open = self._grid.first_open(ctx.current_watermark() + 1)
-        state.put(scope, with_entry(state.get(scope) or [], (number, from_tick, bytes(record)), first_open))
+        still_open = first_open(self._grid, ctx.current_watermark(), self._horizon_ms)
+        state.put(scope, with_entry(state.get(scope) or [], (number, from_tick, bytes(record)), still_open))
         self._changed = True
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:

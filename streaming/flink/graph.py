@@ -116,7 +116,7 @@ class StreamJob:
         blocks = tables.sql_query(" UNION ALL ".join(self._blocks(number) for number in range(len(self.settings.source))))
         # emitted: (topic, lines of one closed tick); beside them (tick, counts of one shard)
         tiling = self.density.tiling if self.density else None
-        with_policies = (
+        close = (
             self.settings,
             self.secret_check,
             self.run.products,
@@ -127,14 +127,14 @@ class StreamJob:
             self.anchors,
         )
         keyed = tables.to_data_stream(blocks).key_by(lambda block: block[0], key_type=Types.INT())
-        if self.run.policies is None:
-            closed = keyed.process(CloseTicks(*with_policies), output_type=EMITTED)
+        versions = self._versions(tables, self.run.policies) if self.run.policies else None
+        if versions is None:
+            closed = keyed.process(CloseTicks(*close), output_type=EMITTED)
         else:
-            versions = self._versions(tables, self.run.policies)
-            closed = keyed.connect(versions.broadcast(POLICIES)).process(CloseTicksUnderPolicies(*with_policies), output_type=EMITTED)
+            closed = keyed.connect(versions.broadcast(POLICIES)).process(CloseTicksUnderPolicies(*close), output_type=EMITTED)
         closed = closed.name("close ticks of shards").uid("close-ticks").set_max_parallelism(max(128, job.shards))
         emitted = closed
-        if self.run.policies is not None:
+        if versions is not None:
             emitted = emitted.union(versions.get_side_output(REJECTED))
         if self.density:
             emitted = emitted.union(self._published(closed, self.density))

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pyflink.common import Row, Types
 from pyflink.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 from pyflink.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from pyflink.table.udf import ScalarFunction
 
-from streaming.flink.common import EMITTED
+from streaming.flink.common import EMITTED, log_millis
 from streaming.policy import Deployment, Policy
 from streaming.policy_admission import Admission, Admitted
 from streaming.policy_log import rejected_policy_line
@@ -27,7 +26,7 @@ class LogMillis(ScalarFunction):  # type: ignore[misc]
 
     def eval(self, log_time: pd.Series) -> pd.Series:
         """Convert a batch."""
-        return pd.Series(log_time.to_numpy().astype("datetime64[ms]").astype(np.int64))
+        return pd.Series(log_millis(log_time))
 
 
 class AdmitPolicies(KeyedProcessFunction):  # type: ignore[misc]
