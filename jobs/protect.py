@@ -214,7 +214,7 @@ def _last_run(settings: Settings, secret: bytes, products: Collection[Product], 
     if not same:
         raise UserError("There is no run to resume: start one without --resume.")
     last = same[-1]
-    later = [run for run in earlier[earlier.index(last) + 1 :] if set(run.products) & set(products)]
+    later = runs.of_products(products, earlier[earlier.index(last) + 1 :])
     if overlapping(last, later, within_window=True):
         raise UserError(
             "Another run has looked at some of these ticks since, which the checkpoint does not know: start anew with --spend-again, which "

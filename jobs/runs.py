@@ -2,7 +2,7 @@
 
 import fcntl
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ __all__ = [
     "forget_checkpoints",
     "known_runs",
     "latest_checkpoint",
+    "of_products",
     "plan",
     "record",
     "supersede",
@@ -92,6 +93,11 @@ def limit_of(settings: Settings, secret: bytes, product: Product) -> tuple[int, 
     return limit_units(settings.density), settings.density.window_ticks
 
 
+def of_products(products: Collection[Product], some: Iterable[Run]) -> list[Run]:
+    """Return the runs that published one of some products."""
+    return [run for run in some if set(run.products) & set(products)]
+
+
 def known_runs(settings: Settings) -> list[Run]:
     """Return the runs recorded so far, oldest first."""
     return [Run.load(value) for *_, value in read_committed(settings.kafka.bootstrap, settings.topics.runs) if value is not None]
@@ -125,7 +131,7 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
                 f"An earlier run promised a lower limit or a longer window of {product} for some of this time, or less than a window from "
                 "it: restore it; a limit may be raised only once a window has passed."
             )
-    again = [other for other in overlapping(run, earlier) if set(other.products) & set(run.products)]
+    again = of_products(run.products, overlapping(run, earlier))
     if again and not spend_again:
         raise UserError(
             f"An earlier, different run covers some of these ticks ({_described(again[-1])}): go on with that one by --resume under its "
@@ -136,7 +142,7 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
 
 def supersede(settings: Settings, run: Run, earlier: list[Run]) -> int:
     """End what is left of the runs that cannot go on once this one has started, so that nothing they wrote stays open; return how many."""
-    near = [other for other in overlapping(run, earlier, within_window=True) if set(other.products) & set(run.products)]
+    near = of_products(run.products, overlapping(run, earlier, within_window=True))
     return abort_transactions(settings.kafka.bootstrap, {other.group for other in near})
 
 

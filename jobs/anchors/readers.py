@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,10 @@ from shapely.geometry import shape
 from geo.tiling.shapes import check_polygon
 from jobs.anchors.categories import CATEGORIES, OSM_KEYS, coarse
 from jobs.errors import UserError
-from jobs.files import read_json
+from jobs.files import OSM_LICENCE, OSM_SOURCE, UNKNOWN_LICENCE, origin_of, osm_elements, read_json
 
 __all__ = ["Columns", "PublicPlaces", "read_public_places"]
 
-OSM_SOURCE, OSM_LICENCE = "OpenStreetMap contributors", "ODbL 1.0"
-UNKNOWN_LICENCE = "licence not stated"
 LAT_COLUMNS, LON_COLUMNS = ("lat", "latitude"), ("lon", "lng", "longitude")
 AREAS = ("Polygon", "MultiPolygon")
 RANGES = (("latitude", 90.0), ("longitude", 180.0))
@@ -207,9 +205,7 @@ def _read_geojson(path: Path, columns: Columns) -> PublicPlaces:
     document = read_json(path)
     if not (isinstance(document, dict) and document.get("type") == "FeatureCollection" and isinstance(document.get("features"), list)):
         raise UserError(f"`{path.name}` should be a GeoJSON FeatureCollection with a list of features.")
-    licence = next((document[key] for key in ("licence", "license") if isinstance(document.get(key), str)), None)
-    source = document.get("attribution") if isinstance(document.get("attribution"), str) else None
-    places = PublicPlaces(path.name, source or path.name, licence or ("see source" if source else UNKNOWN_LICENCE))
+    places = PublicPlaces(path.name, *origin_of(document, path.name))
     for number, feature in enumerate(document["features"], start=1):
         where = f"feature {number}"
         if not isinstance(feature, dict):
@@ -245,34 +241,18 @@ def _point_of(name: str, where: str, geometry: Any) -> tuple[Any, Any]:
 
 
 def _read_pbf(path: Path, columns: Columns) -> PublicPlaces:
-    try:
-        import osmium
-    except ImportError as error:
-        raise UserError("Reading .pbf files needs the package osmium: install wayveil with the extra `tiling`.") from error
     places = PublicPlaces(path.name, OSM_SOURCE, OSM_LICENCE)
-    wanted = [key for key in columns.category_from if "=" not in key]
-    try:
-        for element in osmium.FileProcessor(str(path)).with_locations().with_filter(osmium.filter.KeyFilter(*wanted)):
-            kind = "node" if isinstance(element, osmium.osm.Node) else "way" if isinstance(element, osmium.osm.Way) else None
-            if kind is None:
-                continue
-            spots = [spot for spot in ([element] if kind == "node" else element.nodes) if spot.location.valid()]
-            if not spots:
-                places.unplaced += 1
-                continue
-            lon, lat = _inside([(spot.location.lon, spot.location.lat) for spot in spots])
-            name = f"{kind}/{element.id}"
-            places.add(name, name, lat, lon, dict(_tags(element)), columns)
-    except RuntimeError as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"`{path}` cannot be read as an OpenStreetMap extract: {error}.") from error
+    for element in osm_elements(path, *(key for key in columns.category_from if "=" not in key)):
+        if not (element.is_node() or element.is_way()):
+            continue
+        spots = [spot for spot in ([element] if element.is_node() else element.nodes) if spot.location.valid()]
+        if not spots:
+            places.unplaced += 1
+            continue
+        lon, lat = _inside([(spot.location.lon, spot.location.lat) for spot in spots])
+        name = f"{'node' if element.is_node() else 'way'}/{element.id}"
+        places.add(name, name, lat, lon, {tag.k: tag.v for tag in element.tags}, columns)
     return places
-
-
-def _tags(element: Any) -> Iterator[tuple[str, str]]:
-    for tag in element.tags:
-        yield tag.k, tag.v
 
 
 def _inside(line: list[tuple[float, float]]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ import shapely
 
 from geo.tiling.shapes import check_polygon
 from jobs.errors import UserError
-from jobs.files import read_json
+from jobs.files import OSM_LICENCE, OSM_SOURCE, origin_of, osm_elements, read_json
 from jobs.tiling.places import Places
 
 __all__ = ["ROADS", "read_places"]
@@ -25,8 +25,6 @@ ROADS = frozenset(
 """Values of OpenStreetMap's `highway` that count as roads: where vehicles, or streets full of people, may be. Foot and cycle paths beside
 roads are left out, since they would weigh the same street twice."""
 
-OSM_SOURCE, OSM_LICENCE = "OpenStreetMap contributors", "ODbL 1.0"
-UNKNOWN_LICENCE = "licence not stated"
 LIMITS = (180.0, 90.0)
 GEOMETRIES = ("Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon", "GeometryCollection")
 
@@ -63,17 +61,10 @@ def read_places(path: Path) -> Places:
 
 
 def _read_pbf(path: Path) -> Places:
-    try:
-        import osmium
-    except ImportError as error:
-        raise UserError("Reading .pbf files needs the package osmium: install wayveil with the extra `tiling`.") from error
     places = Places(path.name, OSM_SOURCE, OSM_LICENCE)
-    try:
-        for way in osmium.FileProcessor(str(path)).with_locations().with_filter(osmium.filter.KeyFilter("highway")):
-            if isinstance(way, osmium.osm.Way) and way.tags["highway"] in ROADS:
-                _add_way(places, [(node.lon, node.lat) if node.location.valid() else None for node in way.nodes])
-    except RuntimeError as error:
-        raise UserError(f"`{path}` cannot be read as an OpenStreetMap extract: {error}.") from error
+    for element in osm_elements(path, "highway"):
+        if element.is_way() and element.tags["highway"] in ROADS:
+            _add_way(places, [(node.lon, node.lat) if node.location.valid() else None for node in element.nodes])
     return places
 
 
@@ -116,9 +107,7 @@ def _add_way(places: Places, line: list[tuple[float, float] | None]) -> None:
 
 
 def _read_geojson(name: str, document: dict[str, Any]) -> Places:
-    licence = next((document[key] for key in ("licence", "license") if isinstance(document.get(key), str)), None)
-    source = document.get("attribution") if isinstance(document.get("attribution"), str) else None
-    places = Places(name, source or name, licence or ("see source" if source else UNKNOWN_LICENCE))
+    places = Places(name, *origin_of(document, name))
     features = document.get("features") if document["type"] == "FeatureCollection" else [document]
     if not isinstance(features, list):
         raise UserError(f"`{name}` should have a list of features.")
