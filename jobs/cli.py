@@ -19,6 +19,7 @@ from jobs.anchors.cli import anchors_app
 from jobs.errors import UserError
 from jobs.evaluate.cli import evaluate_app
 from jobs.policy.cli import policy_app
+from jobs.replay.cli import replay
 from jobs.tiling.cli import tiling_app
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(anchors_app, name="anchors")
 app.add_typer(tiling_app, name="tiling")
 app.add_typer(evaluate_app, name="evaluate")
+app.command("replay")(replay)
 
 DataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_BROKER_DATA", help="Folder of the local broker.")]
 SettingsOption = Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")]

@@ -1,19 +1,21 @@
-"""The deployment's secret: where it is read and how its absence is refused."""
+"""The deployment's secret and the password for Kafka: where they are read, and how their absence is refused."""
 
 import hashlib
 import os
 from pathlib import Path
 
-from geo.privacy.prf import subkey
-from streaming.settings import SecretSource
+from pydantic import SecretStr
 
-__all__ = ["SecretError", "load_secret", "secret_check"]
+from geo.privacy.prf import subkey
+from streaming.settings import KafkaSecurity, SecretSource
+
+__all__ = ["SecretError", "load_password", "load_secret", "secret_check"]
 
 MIN_BYTES = 32
 
 
 class SecretError(ValueError):
-    """The secret is missing or too short; the message says what to do and never shows the secret."""
+    """A secret is missing or unusable; the message says what to do and never shows the secret."""
 
 
 def load_secret(source: SecretSource) -> bytes:
@@ -51,3 +53,36 @@ def load_secret(source: SecretSource) -> bytes:
 def secret_check(secret: bytes) -> str:
     """Return a short keyed digest by which a worker sees that it holds the submitter's secret."""
     return subkey(secret, b"check")[:8].hex()
+
+
+def load_password(security: KafkaSecurity) -> SecretStr:
+    """Read the password for Kafka.
+
+    Kafka's clients inside Flink read it from the same place by themselves, as part of a quoted text: hence what it may consist of.
+
+    Parameters
+    ----------
+    security
+        Settings that name a file or an environment variable.
+
+    Raises
+    ------
+    SecretError
+        If the file or variable is missing, or does not hold exactly a password.
+    """
+    if security.password_file is not None:
+        where = f"the password file {security.password_file}"
+        if set(str(Path(security.password_file).absolute())) & set(":}"):
+            raise SecretError(f"{where} lies at a path with `:` or `}}`, which Kafka's clients cannot read; move it")
+        try:
+            text = Path(security.password_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise SecretError(f"{where} cannot be read; create it as a text file with the password of {security.username}") from None
+    else:
+        where = f"the environment variable {security.password_env}"
+        text = os.environ.get(security.password_env or "", "")
+    if not text:
+        raise SecretError(f"{where} is empty; let it hold the password of {security.username}")
+    if not (text.isascii() and text.isprintable()) or set(text) & set('"\\'):
+        raise SecretError(f"{where} must hold the password alone, in ASCII and without line breaks, quotes and backslashes; write it with `printf %s`")
+    return SecretStr(text)

@@ -14,6 +14,7 @@ __all__ = [
     "AudienceSettings",
     "DensitySettings",
     "JobSettings",
+    "KafkaSecurity",
     "KafkaSettings",
     "PrivacySettings",
     "Product",
@@ -42,8 +43,40 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class KafkaSecurity(_Section):
+    """How clients reach the broker: in the clear, by TLS, or by TLS with a name and a password (SASL).
+
+    There is no SASL without TLS: SCRAM would keep the password to itself, but the fixes would cross the network in the clear. The broker's
+    certificate must always name the host of `bootstrap`.
+
+    `ca_file` (PEM) holds the certificates that may have signed the broker's, by default those that the machine trusts; `client_file` (PEM)
+    the client's own private key and certificate. The password is what `password_file` or `password_env` holds, to the last byte: every
+    client of Kafka takes it from there itself, also those inside Flink, so that it is in no settings, table, job graph or checkpoint. On a
+    cluster these files and the variable are needed on each machine, at the same absolute path.
+    """
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_SSL"] = "PLAINTEXT"
+    ca_file: str | None = None
+    client_file: str | None = None
+    mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
+    username: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._@+-]{1,128}$")
+    password_file: str | None = None
+    password_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+    @model_validator(mode="after")
+    def _fits_its_protocol(self) -> Self:
+        login, password = self.username is not None, (self.password_file is not None) + (self.password_env is not None)
+        if self.protocol == "SASL_SSL" and not (login and password == 1):
+            raise ValueError("SASL_SSL needs `username`, and exactly one of `password_file` and `password_env`")
+        if self.protocol != "SASL_SSL" and (login or password):
+            raise ValueError("a name and a password are used with protocol = SASL_SSL only")
+        if self.protocol == "PLAINTEXT" and (self.ca_file is not None or self.client_file is not None):
+            raise ValueError("certificates are used with protocol = SSL or SASL_SSL only")
+        return self
+
+
 class KafkaSettings(_Section):
-    """Where the broker is.
+    """Where the broker is, and how it is reached.
 
     `transaction_timeout_s` must exceed the checkpoint interval plus the longest outage to survive, and stay at or
     below the broker's `transaction.max.timeout.ms` (15 minutes by Kafka's default).
@@ -51,6 +84,7 @@ class KafkaSettings(_Section):
 
     bootstrap: str = Field(default="127.0.0.1:9092", pattern=r"^[^\s:]+:\d+(,[^\s:]+:\d+)*$")
     transaction_timeout_s: int = Field(default=900, ge=10, le=86_400)
+    security: KafkaSecurity = KafkaSecurity()
 
 
 class TopicNames(_Section):

@@ -7,8 +7,9 @@ import orjson
 from numpy.random import default_rng
 
 from jobs.bench.processes import Cost
-from jobs.bench.workload import FAST_PRODUCER, PARTITIONS, records_in, require_count
+from jobs.bench.workload import PARTITIONS, records_in, require_count
 from jobs.errors import UserError
+from jobs.kafka.bulk import FAST_PRODUCER
 
 __all__ = ["run_loop"]
 

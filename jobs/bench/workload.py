@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from jobs.errors import UserError
 from jobs.kafka import EVENT_TIME, HEARTBEAT, TopicSpec, create_topics, log_ranges
+from jobs.kafka.bulk import bulk_sender
 
-__all__ = ["FAST_PRODUCER", "PARTITIONS", "REGION", "Workload", "records_in", "require_count"]
+__all__ = ["PARTITIONS", "REGION", "Workload", "records_in", "require_count"]
 
 PARTITIONS = 2
 REGION = {"south": 60.0, "west": 24.5, "north": 60.4, "east": 25.4}
@@ -14,9 +15,6 @@ START_MS = 1_700_000_040_000
 PERIOD_MS = 5_000
 MAX_DELAY_MS = 3_000
 CLOSING_MS = 120_000
-POLL_EVERY = 10_000
-FAST_PRODUCER = {"linger.ms": 50, "batch.size": 400_000, "queue.buffering.max.messages": 1_000_000}
-"""Settings of a confluent-kafka producer under which it is about as fast as it gets."""
 
 
 @dataclass(frozen=True)
@@ -81,23 +79,12 @@ class Workload:
         UserError
             If the topic does not hold all of them afterwards.
         """
-        from confluent_kafka import Producer
-
         create_topics(bootstrap, {self.topic: TopicSpec(PARTITIONS, EVENT_TIME)})
-        # Without idempotence a batch sent again can overtake: the log's clock would step back.
-        producer = Producer({"bootstrap.servers": bootstrap, **FAST_PRODUCER, "enable.idempotence": True, "log_level": 3})
-        for number, (partition, log_ms, value) in enumerate(self.fixes()):
-            if number % POLL_EVERY == 0:
-                producer.poll(0)
-            while True:
-                try:
-                    producer.produce(self.topic, value, partition=partition, timestamp=log_ms)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        for partition in range(PARTITIONS):
-            producer.produce(self.topic, HEARTBEAT, partition=partition, timestamp=self.end_ms)
-        producer.flush()
+        with bulk_sender(bootstrap) as bulk:
+            for partition, log_ms, value in self.fixes():
+                bulk.send(self.topic, partition, value, log_ms)
+            for partition in range(PARTITIONS):
+                bulk.send(self.topic, partition, HEARTBEAT, self.end_ms)
         require_count(f"Topic {self.topic}", self.total, records_in(bootstrap, self.topic))
 
 

@@ -10,8 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from geo.plane import Plane
 from jobs.broker import Broker
@@ -26,6 +24,7 @@ from jobs.demo.tables import show_anchored, show_cost, show_counts, show_displac
 from jobs.errors import UserError
 from jobs.kafka import Record, create_topics, documents, heartbeat, product_topics, read_committed, send_all
 from jobs.preflight import java_program, require_jars
+from jobs.progress import progress_bar
 from jobs.protect import Options, read_secret, read_settings, run_job
 from jobs.runs import charges
 from streaming.charges import distinct_charges
@@ -141,10 +140,8 @@ def _fresh_folder(console: Console, folder: Path, broker: Broker) -> None:
 def _feed(console: Console, settings: Settings, feed: list[Record]) -> int:
     """Send the records and one last heartbeat a partition, which closes the last tick; return how many records these are."""
     topic, bootstrap = settings.source[0].topic, settings.kafka.bootstrap
-    columns = (TextColumn("· send the sample"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=len(feed))
-        report = send_all(bootstrap, feed, lambda settled: progress.update(task, completed=settled))
+    with progress_bar(console, "· send the sample", len(feed)) as update:
+        report = send_all(bootstrap, feed, update)
     if report.failed:
         raise UserError(f"The broker refused records ({', '.join(sorted(report.failed))}): start the demo again.")
     grid = tick_grid(settings)
@@ -203,11 +200,3 @@ def _step(console: Console, title: str) -> Iterator[None]:
     with console.status(f"{title} …"):
         yield
     console.print(f"· {title} ({time.monotonic() - start:.1f} s)")
-
-
-class _Rate(ProgressColumn):
-    """Records a second."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s")

@@ -11,7 +11,7 @@ from kafka import errors as kafka_errors
 
 from jobs.kafka.connect import partition_consumer
 
-__all__ = ["LogRange", "documents", "log_ranges", "read_committed"]
+__all__ = ["LogRange", "documents", "end_offsets", "last_records", "log_ranges", "read_committed"]
 
 STALL_S = 30.0
 POLL_MS = 200
@@ -65,7 +65,30 @@ def log_ranges(bootstrap: str, topic: str) -> dict[int, LogRange]:
         return ranges
 
 
-def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:
+def last_records(bootstrap: str, topic: str) -> dict[int, tuple[bytes | None, int]]:
+    """Read the last committed record of each partition.
+
+    Parameters
+    ----------
+    bootstrap : str
+        Address of the broker.
+    topic : str
+        Name of an existing topic.
+
+    Returns
+    -------
+    dict of int to tuple of (bytes or None, int)
+        Value and timestamp in milliseconds; a partition without records has no entry.
+    """
+    with partition_consumer(bootstrap, topic) as (consumer, partitions):
+        begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        found = {part.partition: _last_record(consumer, part, begins[part], ends[part]) for part in partitions}
+        return {number: (record.value, record.timestamp) for number, record in found.items() if record is not None}
+
+
+def read_committed(
+    bootstrap: str, topic: str, after: Mapping[int, int] | None = None
+) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:
     """Read all committed records that a topic holds now, then end.
 
     Parameters
@@ -74,6 +97,8 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, int, int, 
         Address of the broker.
     topic : str
         Name of an existing topic.
+    after : mapping of int to int, optional
+        Offset of each partition at which to begin; by default its first.
 
     Yields
     ------
@@ -83,8 +108,23 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, int, int, 
     """
     with partition_consumer(bootstrap, topic) as (consumer, partitions):
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-        for record in _drain(consumer, {partition: (begins[partition], ends[partition]) for partition in partitions}):
+        ranges = {part: (begins[part] if after is None else max(begins[part], after[part.partition]), ends[part]) for part in partitions}
+        for record in _drain(consumer, ranges):
             yield record.partition, record.offset, record.timestamp, record.key, record.value
+
+
+def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+    """Look up the offset after all that each partition of a topic holds, whatever transactions became of.
+
+    Parameters
+    ----------
+    bootstrap : str
+        Address of the broker.
+    topic : str
+        Name of an existing topic.
+    """
+    with partition_consumer(bootstrap, topic, committed_only=False) as (consumer, partitions):
+        return {part.partition: offset for part, offset in consumer.end_offsets(partitions).items()}
 
 
 def documents(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:

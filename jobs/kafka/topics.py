@@ -1,6 +1,7 @@
 """Topics: what the product needs, which exist, and their creation."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +13,19 @@ from jobs.errors import UserError
 from jobs.kafka.connect import admin_client
 from streaming.settings import Settings
 
-__all__ = ["EVENT_TIME", "TopicSpec", "config_value", "create_topics", "identify_topics", "is_ready", "product_topics", "topic_names"]
+__all__ = [
+    "EVENT_TIME",
+    "TopicSpec",
+    "config_value",
+    "create_topics",
+    "delete_topics",
+    "identify_topics",
+    "is_ready",
+    "product_topics",
+    "topic_names",
+]
 
+GONE_S = 30.0
 FOR_EVER = {"retention.ms": "-1"}
 EVENT_TIME = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1), **FOR_EVER}
 """A replay writes event times, which may lie years back: retention by time would delete them at once."""
@@ -147,6 +159,19 @@ def create_topics(bootstrap: str, topics: Mapping[str, TopicSpec]) -> list[str]:
                     raise UserError(f"The broker refused to create topic {topic['name']} ({error.__name__}): correct its settings.")
             admin.wait_for_topics(new)
         return new
+
+
+def delete_topics(bootstrap: str, topics: Collection[str]) -> None:
+    """Delete those of some topics that exist, and wait until they are gone."""
+    with admin_client(bootstrap) as admin:
+        present = [name for name in topics if name in set(admin.list_topics())]
+        if present:
+            admin.delete_topics(present)
+        deadline = time.monotonic() + GONE_S
+        while set(present) & set(admin.list_topics()):
+            if time.monotonic() > deadline:
+                raise UserError(f"The broker did not delete {', '.join(present)} in time: see its log, and run again.")
+            time.sleep(0.1)
 
 
 def config_value(admin: Any, topic: str, name: str) -> str:
