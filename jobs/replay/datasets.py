@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from jobs.kafka.reading import read_committed
 from jobs.replay.sorting import ExternalSort
-from streaming.settings import Product, Settings
+from streaming.settings import KafkaSettings, Product, Settings
 
 __all__ = ["datasets_of", "write_dataset"]
 
@@ -64,7 +64,7 @@ def datasets_of(settings: Settings, products: tuple[Product, ...]) -> dict[str, 
     return found | {f"operators/{name}.parquet": source for name, source in beside.items()}
 
 
-def write_dataset(path: Path, bootstrap: str, topic: str, after: Mapping[int, int], schema: pa.Schema, folder: Path) -> int:
+def write_dataset(path: Path, broker: KafkaSettings, topic: str, after: Mapping[int, int], schema: pa.Schema, folder: Path) -> int:
     """Write the committed rows of a topic as a Parquet file, sorted by tick (rejected ones by log time) and key; return their number.
 
     Columns are those of the schema, and no others.
@@ -73,7 +73,7 @@ def write_dataset(path: Path, bootstrap: str, topic: str, after: Mapping[int, in
     ----------
     path : Path
         The file; it appears when it is whole.
-    bootstrap, topic, after
+    broker, topic, after
         Where the rows are, and from which offsets on.
     schema : Schema
         Columns.
@@ -86,7 +86,7 @@ def write_dataset(path: Path, bootstrap: str, topic: str, after: Mapping[int, in
     draft = path.with_suffix(".tmp")
     with ExternalSort(ROW, ROW.names, folder, *sizes) as sort:
         waiting: list[dict[str, object]] = []
-        for *_, key, value in read_committed(bootstrap, topic, after):
+        for *_, key, value in read_committed(broker, topic, after):
             if value is not None:
                 waiting.append({"at": orjson.loads(value)[order], "key": key or b"", "value": value})
             if len(waiting) >= WIDE_ROWS:

@@ -1,5 +1,6 @@
 """The program `wayveil replay`: read and check all files, sort their fixes by time, and write them where a job can read them."""
 
+import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -85,7 +86,7 @@ def replay_to_kafka(settings: Settings, plan: Plan, console: Console) -> list[Fi
         show_report(console, reports)
         if not sort.rows:
             raise UserError("There is no fix to send in these files: see the reasons above.")
-        to = open_destination(settings.kafka.bootstrap, source.topic, beside, plan.folder, plan.resume)
+        to = open_destination(settings.kafka, source.topic, beside, plan.folder, _digest(reports), plan.resume)
         builder = LogBuilder(source, tick_grid(settings), len(to.begin), settings.tick.silent_ticks)
         with progress_bar(console, f"· send to {source.topic}", sort.rows) as update:
             send_log(to, builder.records(sort.sorted()), plan.speed, update)
@@ -128,6 +129,12 @@ def _read(
     except DamagedError as error:
         report.damage = str(error)
     return report
+
+
+def _digest(reports: Collection[FileReport]) -> str:
+    """Return what tells a replay of other files from this one, in whatever order they are named."""
+    said = sorted((report.format, report.fixes, report.without_place, report.sum_ms) for report in reports)
+    return hashlib.blake2b(repr(said).encode(), digest_size=16).hexdigest()
 
 
 def _advance(update: Callable[[int], None], before: int, done: int) -> None:

@@ -38,6 +38,8 @@ class FileReport:
         Where in the file they are: the first thousand of each reason.
     damage : str or None
         Why it could not be read to its end.
+    sum_ms : int
+        Sum of all times of the fixes, by which a resumed replay knows that it reads the same again.
     """
 
     name: str
@@ -49,10 +51,12 @@ class FileReport:
     refused: Counter[Reason] = field(default_factory=Counter)
     places: dict[Reason, list[int]] = field(default_factory=dict)
     damage: str | None = None
+    sum_ms: int = 0
 
     def add(self, batch: Batch, moved: int) -> None:
         """Count a batch."""
         self.fixes += len(batch.fixes)
+        self.sum_ms += sum(batch.fixes["t_ms"].to_pylist())
         self.without_place += batch.fixes["lat"].null_count
         self.other += batch.other
         self.moved += moved

@@ -15,6 +15,7 @@ from jobs.kafka.reading import last_records
 from jobs.kafka.topics import config_value
 from jobs.preflight import require_topics
 from jobs.replay.log import Record
+from streaming.settings import KafkaSettings
 
 __all__ = ["Destination", "open_destination", "send_log"]
 
@@ -31,8 +32,10 @@ class Destination:
 
     Attributes
     ----------
-    bootstrap, topic : str
-        Address of the broker, and the topic of the fixes.
+    broker : KafkaSettings
+        The broker.
+    topic : str
+        The topic of the fixes.
     begin : dict of int to int
         Offset of each partition at which the replay begins.
     done : dict of int to int
@@ -43,29 +46,38 @@ class Destination:
         Other topics that the job reads, which get heartbeats: log time of the last record of each partition, or -1.
     journal : Path
         The file that says where the replay begins.
+    contents : str
+        Digest of what is replayed.
+    resumed : bool
+        Whether it began earlier.
     """
 
-    bootstrap: str
+    broker: KafkaSettings
     topic: str
     begin: dict[int, int]
     done: dict[int, int]
     last: dict[int, tuple[bytes | None, int]]
     beside: dict[str, dict[int, int]]
     journal: Path
+    contents: str
     resumed: bool
 
 
-def open_destination(bootstrap: str, topic: str, beside: Iterable[str], folder: Path, resume: bool) -> Destination:
+def open_destination(broker: KafkaSettings, topic: str, beside: Iterable[str], folder: Path, contents: str, resume: bool) -> Destination:
     """Look up where a replay goes on, or note where it begins.
 
     Parameters
     ----------
-    bootstrap, topic : str
-        Address of the broker, and the topic of the fixes.
+    broker : KafkaSettings
+        The broker.
+    topic : str
+        The topic of the fixes.
     beside : iterable of str
         Other topics that the job reads.
     folder : Path
         Folder of the notes about replays; created when missing.
+    contents : str
+        Digest of what is replayed, which stays the same when it is resumed.
     resume : bool
         Go on with a replay that was interrupted.
 
@@ -75,28 +87,30 @@ def open_destination(bootstrap: str, topic: str, beside: Iterable[str], folder: 
         If a topic is missing or has the broker's times, or if there is nothing, or something, to resume.
     """
     beside = list(beside)
-    require_topics(bootstrap, topic, *beside)
-    with admin_client(bootstrap) as admin:
+    require_topics(broker, topic, *beside)
+    with admin_client(broker) as admin:
         for name in (topic, *beside):
             if config_value(admin, name, "message.timestamp.type") != "CreateTime":
                 raise UserError(f"Topic {name} has the broker's times: make it with `wayveil topics create --replay`, or name another one.")
-    identity = identify_topics(bootstrap, topic)[topic]
+    identity = identify_topics(broker, topic)[topic]
     journal = folder / f"{identity}.json"
-    ranges = log_ranges(bootstrap, topic)
+    ranges = log_ranges(broker, topic)
     noted = orjson.loads(journal.read_bytes()) if journal.exists() else None
     if resume:
         if noted is None or noted["ended"]:
             raise UserError(f"There is no unfinished replay to topic {topic} in {folder}: start it without --resume.")
+        if noted["contents"] != contents:
+            raise _Others(topic)
         begin = {int(number): offset for number, offset in noted["begin"].items()}
     else:
         if noted is not None and not noted["ended"]:
             raise UserError(f"An unfinished replay has begun to fill topic {topic}: go on with it by --resume, or delete the topic.")
         begin = {number: part.end_offset for number, part in ranges.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    _note(journal, begin, ended=False)
-    clocks = {name: {number: _or_before(part.last_ms) for number, part in log_ranges(bootstrap, name).items()} for name in beside}
+    _note(journal, begin, contents, ended=False)
+    clocks = {name: {number: _or_before(part.last_ms) for number, part in log_ranges(broker, name).items()} for name in beside}
     done = {number: part.end_offset - begin[number] for number, part in ranges.items()}
-    return Destination(bootstrap, topic, begin, done, last_records(bootstrap, topic), clocks, journal, resume)
+    return Destination(broker, topic, begin, done, last_records(broker, topic), clocks, journal, contents, resume)
 
 
 @dataclass
@@ -139,7 +153,7 @@ def send_log(to: Destination, records: Iterable[Record], speed: float | None, pr
     """
     left, pace, sent, fixes = dict(to.done), _Pace(speed), dict.fromkeys(to.done, 0), 0
     newest = max((t_ms for _, t_ms in to.last.values()), default=None)
-    with bulk_sender(to.bootstrap) as bulk:
+    with bulk_sender(to.broker) as bulk:
         for record in records:
             if not to.resumed and newest is not None and record.t_ms < newest:
                 to.journal.unlink()
@@ -169,10 +183,10 @@ def send_log(to: Destination, records: Iterable[Record], speed: float | None, pr
         if any(left.values()):
             raise _Others(to.topic)
     progress(fixes)
-    found = {number: part.end_offset - to.begin[number] for number, part in log_ranges(to.bootstrap, to.topic).items()}
+    found = {number: part.end_offset - to.begin[number] for number, part in log_ranges(to.broker, to.topic).items()}
     if found != sent:
         raise _Others(to.topic)
-    _note(to.journal, to.begin, ended=True)
+    _note(to.journal, to.begin, to.contents, ended=True)
 
 
 class _Others(UserError):
@@ -189,7 +203,8 @@ def _or_before(t_ms: int | None) -> int:
     return -1 if t_ms is None else t_ms
 
 
-def _note(journal: Path, begin: dict[int, int], *, ended: bool) -> None:
+def _note(journal: Path, begin: dict[int, int], contents: str, *, ended: bool) -> None:
     draft = journal.with_suffix(".tmp")
-    draft.write_bytes(orjson.dumps({"begin": {str(number): offset for number, offset in begin.items()}, "ended": ended}))
+    said = {"begin": {str(number): offset for number, offset in begin.items()}, "contents": contents, "ended": ended}
+    draft.write_bytes(orjson.dumps(said))
     draft.replace(journal)

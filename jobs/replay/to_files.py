@@ -19,7 +19,7 @@ from jobs.protect import Options, run_job
 from jobs.replay.datasets import datasets_of, write_dataset
 from jobs.replay.program import Plan, replay_to_kafka
 from jobs.replay.report import FileReport
-from streaming.settings import Product, Settings
+from streaming.settings import KafkaSettings, Product, Settings
 
 __all__ = ["replay_to_files"]
 
@@ -62,25 +62,25 @@ def replay_to_files(
     _note(notes, said)
     broker = Broker(plan.folder / "broker")
     console.print("· start the broker")
-    address = broker.start()
+    kafka = KafkaSettings(bootstrap=broker.start(), transaction_timeout_s=settings.kafka.transaction_timeout_s)
     try:
-        own = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap": address})})
+        own = settings.model_copy(update={"kafka": kafka})
         if not plan.resume:
-            delete_topics(address, [source.topic for source in own.source])
-        create_topics(address, product_topics(own, own.job.parallelism, replay=True))
+            delete_topics(kafka, [source.topic for source in own.source])
+        create_topics(kafka, product_topics(own, own.job.parallelism, replay=True))
         reports = replay_to_kafka(own, plan, console)
         files = datasets_of(own, products)
         if not said.get("ran"):
             resumed = "begin" in said and _has_checkpoint(own, products)
             if not resumed:
-                said["begin"] = {topic: _text_keys(end_offsets(address, topic)) for topic, _ in files.values()}
+                said["begin"] = {topic: _text_keys(end_offsets(kafka, topic)) for topic, _ in files.values()}
                 _note(notes, said)
             run_job(own, products, Options(bounded=True, resume=resumed, spend_again=spend_again), lambda line: console.print(f"· {line}"))
             said["ran"] = True
             _note(notes, said)
         for name, (topic, schema) in files.items():
             begin = {int(number): offset for number, offset in said["begin"][topic].items()}
-            rows = write_dataset(out / name, address, topic, begin, schema, plan.folder)
+            rows = write_dataset(out / name, kafka, topic, begin, schema, plan.folder)
             console.print(f"· {out / name}: {rows:,} rows", markup=False, soft_wrap=True)
         _note(notes, {**said, "ended": True})
     finally:

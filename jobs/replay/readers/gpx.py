@@ -34,7 +34,7 @@ def _points(file: InputFile, options: ReadOptions) -> Iterator[Item]:
             yield OTHER
             continue
         number += 1
-        when = iso_ms(next((child.text for child in point.iterchildren("{*}time")), None), options.zone)
+        when = iso_ms((point.findtext("{*}time") or "").strip(), options.zone)
         if isinstance(when, Reason):
             yield Refused(number, when)
         else:

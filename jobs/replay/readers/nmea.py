@@ -55,7 +55,7 @@ def _items(file: InputFile) -> Iterator[Item]:
     for number, sentence in _sentences(file):
         if RMC.match(sentence):
             found = _fix(sentence)
-            yield Refused(number, found) if isinstance(found, Reason) else Fix(file.user, *found, number)
+            yield Refused(number, found) if isinstance(found, Reason) else Fix(file.user, found[0], found[1], found[2], number)
         elif not dated and PLACE.match(sentence):
             yield Refused(number, Reason.MISSING_FIELD)
         else:
@@ -88,7 +88,8 @@ def _fix(sentence: bytes) -> tuple[int, float | None, float | None] | Reason:
         rmc = pynmea2.parse(sentence.decode("ascii"))
     except pynmea2.ParseError:
         return Reason.MALFORMED
-    clock, status, lat, north, lon, east, _, _, day, _, _, mode = [*rmc.data[:FIELDS], *[""] * (FIELDS - len(rmc.data))]
+    fields: list[str] = [*rmc.data, *[""] * FIELDS][:FIELDS]
+    clock, status, lat, north, lon, east, _, _, day, _, _, mode = fields
     if not clock or not day:
         return Reason.MISSING_FIELD
     since_midnight, midnight_ms = CLOCK.fullmatch(clock), _midnight_ms(day)

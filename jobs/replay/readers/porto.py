@@ -6,27 +6,34 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jobs.replay.files import InputFile
 from jobs.replay.fixes import Batch, ReadOptions, Reason, batch_of
-from jobs.replay.readers.columns import first_line, pieces, unix_times
+from jobs.replay.readers.columns import bad_users, first_line, numbers, pieces, split_line, unix_times
 
 __all__ = ["read", "recognises"]
 
-COLUMNS = ("TRIP_ID", "CALL_TYPE", "ORIGIN_CALL", "ORIGIN_STAND", "TAXI_ID", "TIMESTAMP", "DAY_TYPE", "MISSING_DATA", "POLYLINE")
-TAXI, START, LINE = COLUMNS.index("TAXI_ID"), COLUMNS.index("TIMESTAMP"), COLUMNS.index("POLYLINE")
+COLUMNS = ["TRIP_ID", "CALL_TYPE", "ORIGIN_CALL", "ORIGIN_STAND", "TAXI_ID", "TIMESTAMP", "DAY_TYPE", "MISSING_DATA", "POLYLINE"]
+WANTED = tuple(COLUMNS.index(name) for name in ("TAXI_ID", "TIMESTAMP", "POLYLINE"))
 STEP_MS = 15_000
 PAIR = 2
-ODD = ('"', "true", "false", "null")
-"""What numpy would take for numbers."""
-
 TOO_LARGE = 1e300
+MAX_ODD_CHARACTERS = 1 << 20
+"""Of a list that is not all pairs of numbers: Python's objects take many times the space of its text."""
+
+NUMBER = r"\s*-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?\s*"
+POINT = rf"\s*\[{NUMBER},{NUMBER}\]\s*"
+PLAIN = rf"^\s*\[{POINT}(?:,{POINT})*\]\s*$"
+EMPTY = r"^\s*\[\s*\]\s*$"
+
+Pairs = NDArray[np.float64]
 
 
 def recognises(file: InputFile, head: bytes) -> bool:
     """Tell whether the header is that of the trips."""
-    return tuple(name.strip('"') for name in first_line(head).split(",")) == COLUMNS
+    return split_line(first_line(head), ",") == COLUMNS
 
 
 def read(file: InputFile, options: ReadOptions) -> Iterator[Batch]:
@@ -35,51 +42,51 @@ def read(file: InputFile, options: ReadOptions) -> Iterator[Batch]:
     A trip without places is left out. Where a trip has gaps (MISSING_DATA), its times are the nominal ones all the same: the data say no
     others.
     """
-    other = 1
     with file.open() as content:
-        for piece in pieces(content, len(COLUMNS), skip=1, quoted=True):
-            starts, bad = unix_times(piece.columns[START], "s")
-            refused = list(piece.refused)
-            users: list[str] = []
-            trips: list[tuple[int, int, NDArray[np.float64]]] = []
-            rows = zip(
-                piece.index.tolist(), starts.tolist(), bad.tolist(), *(piece.columns[n].to_pylist() for n in (TAXI, LINE)), strict=True
+        for piece in pieces(content, len(COLUMNS), WANTED, skip=1, quoted=True):
+            taxi, begins, lists = piece.columns
+            begin_ms, reasons = unix_times(begins, "s")
+            counts, points = _points(lists)
+            reasons = dict.fromkeys(np.flatnonzero(counts < 0).tolist(), Reason.MALFORMED) | reasons | bad_users(taxi)
+            good = np.ones(len(counts), bool)
+            good[list(reasons)] = False
+            which = np.repeat(np.arange(len(counts)), counts.clip(0))
+            kept = good[which]
+            points, which = points[kept], which[kept]
+            step = np.arange(len(which)) - np.searchsorted(which, which)
+            yield batch_of(
+                pc.binary_join_element_wise(pa.scalar("porto"), taxi, "-").take(pa.array(which)),
+                begin_ms[which] + STEP_MS * step,
+                points[:, 1],
+                points[:, 0],
+                piece.index[which],
+                sorted([*piece.refused, *((int(piece.index[place]), reason) for place, reason in reasons.items())]),
+                piece.other + int((good & (counts == 0)).sum()),
             )
-            for line, start, is_bad, taxi, text in rows:
-                places = None if is_bad else _places(text)
-                if places is None or not taxi:
-                    refused.append((line, Reason.WRONG_TYPE if is_bad else Reason.MISSING_FIELD if not taxi else Reason.MALFORMED))
-                elif not len(places):
-                    other += 1
-                else:
-                    users.append(f"porto-{taxi}")
-                    trips.append((line, start, places))
-            counts = [len(places) for *_, places in trips]
-            whole = np.concatenate([places for *_, places in trips]) if trips else np.zeros((0, PAIR))
-            t_ms = np.concatenate([start + STEP_MS * np.arange(len(p)) for _, start, p in trips]) if trips else np.zeros(0, np.int64)
-            which = pa.array(np.repeat(np.arange(len(trips)), counts))
-            index = np.repeat(np.array([line for line, *_ in trips], np.int64), counts)
-            yield batch_of(pa.array(users, pa.string()).take(which), t_ms, whole[:, 1], whole[:, 0], index, refused, piece.other + other)
-            other = 0
 
 
-def _places(text: str) -> NDArray[np.float64] | None:
-    """Return longitudes and latitudes, shape (n, 2), NaN where a point is none; None if the text is no list."""
+def _points(lists: pa.Array) -> tuple[NDArray[np.int64], Pairs]:
+    """Return how many points each text lists, -1 if it is no list, and all their longitudes and latitudes, NaN where a point is none."""
+    plain, empty = (pc.match_substring_regex(lists, pattern).to_numpy(zero_copy_only=False) for pattern in (PLAIN, EMPTY))
+    counts = np.where(empty, 0, -1)
+    fields = pc.split_pattern(pc.replace_substring_regex(lists.filter(pa.array(plain)), r"[\[\]]", ""), ",")
+    counts[plain] = pc.list_value_length(fields).to_numpy(zero_copy_only=False) // PAIR
+    odd = {place: _odd_points(lists[place].as_py()) for place in np.flatnonzero(~plain & ~empty).tolist()}
+    for place, points in odd.items():
+        counts[place] = -1 if points is None else len(points)
+    is_plain = np.repeat(plain, counts.clip(0))
+    whole = np.empty((len(is_plain), PAIR))
+    whole[is_plain] = numbers(fields.flatten()).reshape(-1, PAIR)
+    whole[~is_plain] = np.array([point for points in odd.values() for point in points or ()]).reshape(-1, PAIR)
+    return counts, whole
+
+
+def _odd_points(text: str) -> list[tuple[float, float]] | None:
     try:
-        points: Any = orjson.loads(text)
+        points: Any = orjson.loads(text) if len(text) <= MAX_ODD_CHARACTERS else None
     except orjson.JSONDecodeError:
         return None
-    if type(points) is not list:
-        return None
-    if not any(word in text for word in ODD):
-        try:
-            places = np.array(points, np.float64)
-        except (ValueError, TypeError, OverflowError):
-            pass
-        else:
-            if places.shape == (len(points), PAIR):
-                return places
-    return np.array([_point(point) for point in points], np.float64).reshape(-1, PAIR)
+    return [_point(point) for point in points] if type(points) is list else None
 
 
 def _point(point: Any) -> tuple[float, float]:

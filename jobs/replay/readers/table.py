@@ -1,27 +1,28 @@
 """Delimited text with a header: comma, semicolon or tab; the columns have usual names, or a person names them."""
 
-import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.errors import UserError
 from jobs.replay.files import InputFile
-from jobs.replay.fixes import Batch, DamagedError, ReadOptions, Reason, batch_of
-from jobs.replay.readers.columns import first_line, numbers, pieces, times, unix_times
-from jobs.replay.readers.names import LATS, LONS, TIMES, find_columns, first_of
+from jobs.replay.fixes import Batch, DamagedError, Mapped, ReadOptions
+from jobs.replay.readers.columns import Times, batch_of_piece, first_line, numbers, pieces, split_line, times, unix_times
+from jobs.replay.readers.names import NO_UNIT, find_columns
 
-__all__ = ["read", "recognises"]
+__all__ = ["read", "recognises", "text_times"]
 
 DELIMITERS = (",", ";", "\t")
 
 
 def recognises(file: InputFile, head: bytes) -> bool:
-    """Tell whether the first line is a header that names a latitude and a longitude, and a time."""
-    names, _ = _header(head)
-    return all(first_of(usual, names) for usual in (LATS, LONS, TIMES))
+    """Tell whether the first line is a header that names one latitude, one longitude and one time."""
+    try:
+        find_columns(_header(head)[0], Mapped())
+    except UserError:
+        return False
+    return True
 
 
 def read(file: InputFile, options: ReadOptions) -> Iterator[Batch]:
@@ -34,39 +35,38 @@ def read(file: InputFile, options: ReadOptions) -> Iterator[Batch]:
     UserError
         If the table does not say where its places and times are, or in which unit.
     """
-    head = file.head()
-    names, delimiter = _header(head)
+    names, delimiter = _header(file.head())
     if len(names) == 1:
         raise DamagedError("its first line is no header of a table")
     columns = find_columns(names, options.mapped)
-    at_user = None if columns.user is None else names.index(columns.user)
-    at_time, at_lat, at_lon = (names.index(name) for name in (columns.time, columns.lat, columns.lon))
-    unit, other = options.mapped.time_unit, 1
+    wanted = [names.index(str(name)) for name in (columns.time, columns.lat, columns.lon, columns.user) if name is not None]
+    known = False
     with file.open() as content:
-        for piece in pieces(content, len(names), delimiter, skip=1, quoted=True):
-            moments = piece.columns[at_time]
-            if unit is None and len(moments) and np.isfinite(numbers(moments[:1]))[0]:
-                raise UserError("The times of a table are numbers: say with --time-unit whether they are s, ms or us since 1970.")
-            if unit in (None, "iso"):
-                t_ms, bad = times(moments, options.zone)
-            else:
-                t_ms, wrong = unix_times(moments, unit)
-                bad = [(int(place), Reason.WRONG_TYPE) for place in np.flatnonzero(wrong)]
-            users = pa.repeat(pa.scalar(file.user), len(t_ms)) if at_user is None else piece.columns[at_user]
-            nobody = pc.equal(users, "").to_numpy(zero_copy_only=False)
-            reasons = dict(bad) | dict.fromkeys(np.flatnonzero(nobody).tolist(), Reason.MISSING_FIELD)
-            good = np.ones(len(t_ms), bool)
-            good[list(reasons)] = False
-            refused = [*piece.refused, *((int(piece.index[place]), reason) for place, reason in reasons.items())]
-            lat, lon = (numbers(piece.columns[at])[good] for at in (at_lat, at_lon))
-            yield batch_of(users.filter(pa.array(good)), t_ms[good], lat, lon, piece.index[good], refused, piece.other + other)
-            other = 0
+        for piece in pieces(content, len(names), wanted, delimiter, skip=1, quoted=True):
+            moments, lat, lon, *users = piece.columns
+            t_ms, bad = text_times(moments, options, known)
+            known = known or len(bad) < len(moments)
+            yield batch_of_piece(piece, users[0] if users else file.user, t_ms, bad, numbers(lat), numbers(lon))
 
 
-def _header(head: bytes) -> tuple[Sequence[str], str]:
+def text_times(moments: pa.Array, options: ReadOptions, known: bool) -> Times:
+    """Return texts as times, in the unit that `options` say, or else of ISO 8601.
+
+    Raises
+    ------
+    UserError
+        If no unit is said, none of them is ISO 8601, it is not `known` that others of the table are, and some are numbers.
+    """
+    if options.mapped.time_unit not in (None, "iso"):
+        return unix_times(moments, options.mapped.time_unit)
+    t_ms, bad = times(moments, options.zone)
+    is_iso = known or len(bad) < len(moments) or options.mapped.time_unit == "iso"
+    if not is_iso and np.isfinite(numbers(moments)).any():
+        raise UserError(NO_UNIT)
+    return t_ms, bad
+
+
+def _header(head: bytes) -> tuple[list[str], str]:
     line = first_line(head)
     delimiter = max(DELIMITERS, key=line.count)
-    try:
-        return next(csv.reader([line], delimiter=delimiter), []), delimiter
-    except csv.Error:
-        return [], delimiter
+    return split_line(line, delimiter), delimiter
