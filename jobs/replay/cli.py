@@ -4,7 +4,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, reset_tzpath
 
 import typer
 
@@ -133,9 +133,10 @@ def _speed(text: str) -> float | None:
 
 
 def _zone(name: str) -> tzinfo:
+    reset_tzpath(())  # rules of zones decide what is released: from the pinned package tzdata, never from the machine
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError):
+    except (ValueError, OSError, KeyError):
         raise UserError(f"`{name}` is no time zone: name one of the IANA data base, for instance Europe/Lisbon or UTC.") from None
 
 
