@@ -43,11 +43,11 @@ def audit_ledger(settings: Settings) -> dict[str, Audit]:
     limit, window = audiences.limit_micro, privacy.window_ticks
     charges = distinct_charges(runs.charges(settings))
     users = np.union1d(_users(settings, secret), charges["user"])
-    entries = list(documents(settings.kafka.bootstrap, names.releases))
+    entries = list(documents(settings.kafka, names.releases))
     found = {}
     for audience, topic in zip(settings.audiences, settings.trace_topics, strict=True):
         found[audience.name] = audit(
-            documents(settings.kafka.bootstrap, topic),
+            documents(settings.kafka, topic),
             (entry for entry in entries if entry["audience"] == audience.name),
             users,
             Pseudonyms(secret, audience.name, privacy.epoch_ticks),
@@ -96,7 +96,7 @@ def _require(found: Audit, topic: str, settings: Settings) -> None:
 def _audit_density(settings: Settings, density: DensitySettings) -> None:
     tiling, _ = read_tiling(Path(density.tiling))
     limit, topic = limit_units(density), settings.topics.density
-    found = audit_density(documents(settings.kafka.bootstrap, topic), tiling.tree, tiling.version, density.window_ticks, limit)
+    found = audit_density(documents(settings.kafka, topic), tiling.tree, tiling.version, density.window_ticks, limit)
     unit = EPSILON if density.noise == "discrete-laplace" else RHO
     table = Table(show_header=False)
     table.add_row(f"records of {topic}", f"{found.records:,}")
@@ -119,7 +119,7 @@ def _users(settings: Settings, secret: bytes) -> NDArray[np.uint64]:
     decoder = Decoder(settings.source, tick_grid(settings), secret)
     users = np.zeros(0, np.uint64)
     for number, source in enumerate(settings.source):
-        records = read_committed(settings.kafka.bootstrap, source.topic)
+        records = read_committed(settings.kafka, source.topic)
         while batch := list(islice(records, settings.job.batch)):
             partition, offset, log_ms, _, values = zip(*batch, strict=True)
             rows = decoder.decode(values, np.array(log_ms), np.array(partition), np.array(offset), number)

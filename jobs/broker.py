@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jobs.errors import UserError
 from jobs.preflight import jars_folder, java_program, require_jars
+from streaming.settings import KafkaSettings
 
 __all__ = ["DEFAULT_DATA", "Broker", "BrokerStatus"]
 
@@ -32,8 +33,10 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers={host}:{controller_port}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+inter.broker.listener.name=INTERNAL
+listeners=CLIENT://{host}:{port},INTERNAL://{host}:{internal_port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=CLIENT://{host}:{port},INTERNAL://{host}:{internal_port},CONTROLLER://{host}:{controller_port}
+listener.security.protocol.map=CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs=log
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -59,12 +62,15 @@ class BrokerStatus:
         Whether its process lives.
     bootstrap : str or None
         Address for clients, while it runs.
+    internal : str or None
+        Address for the broker itself and for who administers it, while it runs.
     pid : int or None
         Number of its process, while it runs.
     """
 
     running: bool
     bootstrap: str | None = None
+    internal: str | None = None
     pid: int | None = None
 
 
@@ -75,6 +81,7 @@ class _Record:
     pid: int
     started: str
     port: int
+    internal_port: int
     controller_port: int
 
 
@@ -94,13 +101,16 @@ class Broker:
         self._properties_file = self.data / "server.properties"
         self._child: subprocess.Popen[bytes] | None = None
 
-    def start(self, port: int | None = None) -> str:
+    def start(self, port: int | None = None, security: Path | None = None) -> str:
         """Start the broker and wait until it answers.
 
         Parameters
         ----------
         port : int, optional
             Port to listen on. By default the one used last in this folder if it is free, else any free one.
+        security : Path, optional
+            Properties that secure the listeners CLIENT, INTERNAL and CONTROLLER (see ``deploy/kafka``); by default all are open to whoever
+            works on this machine.
 
         Returns
         -------
@@ -110,10 +120,11 @@ class Broker:
         Raises
         ------
         UserError
-            If it runs already, the port is taken, Java or jars are missing, or it does not come up.
+            If it runs already, the port is taken, Java, jars or the properties are missing, or it does not come up.
         """
         java = java_program()
         require_jars("broker", "kafka_", "kafka-tools-", "slf4j-simple-")
+        secured = _read(security) if security else ""
         self.data.mkdir(parents=True, exist_ok=True)
         with self._start_lock():
             status = self.status()
@@ -123,14 +134,16 @@ class Broker:
             if port is not None and not _is_free(port):
                 raise UserError(f"Port {port} is taken: choose another with --port, or leave --port away.")
             chosen = port or _free_port(last.port if last else None)
-            controller_port = _free_port(last.controller_port if last else None, but_not=chosen)
-            self._properties_file.write_text(PROPERTIES.format(host=HOST, port=chosen, controller_port=controller_port))
+            internal_port = _free_port(last.internal_port if last else None, chosen)
+            controller_port = _free_port(last.controller_port if last else None, chosen, internal_port)
+            properties = PROPERTIES.format(host=HOST, port=chosen, internal_port=internal_port, controller_port=controller_port)
+            self._properties_file.write_text(properties + secured)
             if not (self.data / "log" / "meta.properties").exists():
                 self._format(java)
             child = self._spawn(java)
             self._child = child
-            self._write_record(_Record(child.pid, _process_start(child.pid), chosen, controller_port))
-            self._wait_until_ready(child, chosen)
+            self._write_record(_Record(child.pid, _process_start(child.pid), chosen, internal_port, controller_port))
+            self._wait_until_ready(child, chosen, secured=bool(secured))
         return f"{HOST}:{chosen}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
@@ -163,7 +176,9 @@ class Broker:
             A file that a dead process left behind, or whose number another process has now, counts as stopped.
         """
         record = self._live_record()
-        return BrokerStatus(False) if record is None else BrokerStatus(True, f"{HOST}:{record.port}", record.pid)
+        if record is None:
+            return BrokerStatus(False)
+        return BrokerStatus(True, f"{HOST}:{record.port}", f"{HOST}:{record.internal_port}", record.pid)
 
     def _format(self, java: str) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
@@ -200,12 +215,13 @@ class Broker:
                 start_new_session=True,  # Ctrl-C in the terminal that started it must not end it
             )
 
-    def _wait_until_ready(self, child: subprocess.Popen[bytes], port: int) -> None:
+    def _wait_until_ready(self, child: subprocess.Popen[bytes], port: int, *, secured: bool) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             if child.poll() is not None:
                 raise UserError(f"The broker ended while starting: the reason is in {self.log_file}.")
-            if _answers(port):
+            # To those who have no name there it says nothing; it listens as soon as it has what it needs.
+            if not _is_free(port) and (secured or _answers(port)):
                 return
             time.sleep(POLL_S)
         self.stop()
@@ -268,21 +284,28 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port(wish: int | None, but_not: int | None = None) -> int:
-    if wish is not None and wish != but_not and _is_free(wish):
+def _free_port(wish: int | None, *but_not: int) -> int:
+    if wish is not None and wish not in but_not and _is_free(wish):
         return wish
     while True:
         with socket.socket() as probe:
             probe.bind((HOST, 0))
             port = int(probe.getsockname()[1])
-        if port != but_not:
+        if port not in but_not:
             return port
 
 
 def _answers(port: int) -> bool:
     from jobs.kafka import is_ready
 
-    return not _is_free(port) and is_ready(f"{HOST}:{port}")
+    return is_ready(KafkaSettings(bootstrap=f"{HOST}:{port}"))
+
+
+def _read(security: Path) -> str:
+    try:
+        return security.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"The properties {security} cannot be read: pass the path of a text file, for instance of deploy/kafka.") from error
 
 
 def _command_line(pid: int) -> list[str]:

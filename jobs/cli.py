@@ -40,8 +40,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 broker_app = typer.Typer(help="A one-node Kafka broker on this machine.", no_args_is_help=True)
+cluster_app = typer.Typer(help="A Flink cluster on this machine.", no_args_is_help=True)
 topics_app = typer.Typer(help="The topics of the product.", no_args_is_help=True)
 app.add_typer(broker_app, name="broker")
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(topics_app, name="topics")
 run_app = typer.Typer(help="The streaming jobs.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
@@ -52,6 +54,7 @@ app.add_typer(evaluate_app, name="evaluate")
 app.command("replay")(replay)
 
 DataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_BROKER_DATA", help="Folder of the local broker.")]
+ClusterDataOption = Annotated[Path, typer.Option("--data", envvar="WAYVEIL_CLUSTER_DATA", help="Folder of the local cluster.")]
 SettingsOption = Annotated[Path, typer.Option("--settings", envvar="WAYVEIL_SETTINGS", help="Settings file (TOML).")]
 
 
@@ -60,7 +63,12 @@ ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the new
 SpendAgainOption = Annotated[
     bool, typer.Option("--spend-again", help="Look a second time at ticks of an earlier, different run, and charge for it.")
 ]
-ClusterOption = Annotated[bool, typer.Option("--cluster", help="Submitted to a Flink cluster, which brings the connector jar.")]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="HOST:PORT", help="Flink cluster (REST address) to run on.", show_default="a Flink within this process"
+    ),
+]
 
 
 class OutputTopic(StrEnum):
@@ -78,6 +86,7 @@ class OutputTopic(StrEnum):
 
 
 DEFAULT_DATA = Path(".wayveil/broker")
+DEFAULT_CLUSTER = Path(".wayveil/cluster")
 DEFAULT_SETTINGS = Path("wayveil.toml")
 DEFAULT_DEMO = Path(".wayveil/demo")
 DEFAULT_BENCH = Path(".wayveil/bench")
@@ -95,11 +104,15 @@ def _options(
 def broker_start(
     data: DataOption = DEFAULT_DATA,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on.", show_default="the last one, or any free")] = None,
+    security: Annotated[Path | None, typer.Option(help="Properties that secure it: see deploy/kafka.", show_default="open")] = None,
 ) -> None:
     """Start the broker and wait until it answers."""
     from jobs.broker import Broker
 
-    typer.echo(f"running at {Broker(data).start(port)}")
+    broker = Broker(data)
+    typer.echo(f"running at {broker.start(port, security)}")
+    if security is not None:
+        typer.echo(f"for administrators at {broker.status().internal}")
 
 
 @broker_app.command("stop")
@@ -125,6 +138,48 @@ def broker_status(data: DataOption = DEFAULT_DATA) -> None:
     typer.echo(f"running at {status.bootstrap} (process {status.pid})" if status.running else "stopped")
 
 
+@cluster_app.command("start")
+def cluster_start(
+    data: ClusterDataOption = DEFAULT_CLUSTER,
+    task_managers: Annotated[int, typer.Option(min=1, help="Processes that run the jobs' steps.")] = 2,
+    slots: Annotated[int, typer.Option(min=1, help="Parallel steps that each of them takes.")] = 2,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of the REST interface.", show_default="the last one, or any free")
+    ] = None,
+) -> None:
+    """Start the cluster and wait until all of it is there."""
+    from jobs.cluster import Cluster
+
+    typer.echo(f"running at {Cluster(data).start(task_managers, slots, port)}")
+
+
+@cluster_app.command("stop")
+def cluster_stop(data: ClusterDataOption = DEFAULT_CLUSTER) -> None:
+    """Stop the cluster, and with it its jobs; their checkpoints stay."""
+    from jobs.cluster import Cluster
+
+    cluster = Cluster(data)
+    if not cluster.status().running:
+        typer.echo("stopped already")
+    elif cluster.stop():
+        typer.echo("stopped, but only by killing some of it: not all ended in time")
+    else:
+        typer.echo("stopped")
+
+
+@cluster_app.command("status")
+def cluster_status(data: ClusterDataOption = DEFAULT_CLUSTER) -> None:
+    """Tell which processes of the cluster run, and at which address."""
+    from jobs.cluster import Cluster
+
+    status = Cluster(data).status()
+    if not status.running:
+        typer.echo("stopped")
+        return
+    where = f"running at {status.address} (process {status.job_manager})" if status.address else "no job manager"
+    typer.echo(f"{where}, task managers: {', '.join(map(str, status.task_managers)) or 'none'}")
+
+
 @topics_app.command("create")
 def topics_create(
     settings: SettingsOption = DEFAULT_SETTINGS,
@@ -137,7 +192,7 @@ def topics_create(
 
     read = read_settings(settings)
     topics = product_topics(read, partitions, replay=replay)
-    created = create_topics(read.kafka.bootstrap, topics)
+    created = create_topics(read.kafka, topics)
     for name in topics:
         typer.echo(f"{'created' if name in created else 'exists '}  {name}")
 
@@ -161,7 +216,7 @@ def topics_read(
             raise UserError(f"Say whose traces with --audience: {', '.join(of_audience)}.")
         topic = of_audience[audience]
     empty = True
-    for *_, value in islice(read_committed(read.kafka.bootstrap, topic), limit):
+    for *_, value in islice(read_committed(read.kafka, topic), limit):
         if value is not None:
             typer.echo(value)
             empty = False
@@ -175,7 +230,7 @@ def run_traces(
     bounded: BoundedOption = False,
     resume: ResumeOption = False,
     spend_again: SpendAgainOption = False,
-    cluster: ClusterOption = False,
+    cluster: ClusterOption = None,
 ) -> None:
     """Protect live traces: raw fixes in, sanitized positions and the public ledger out."""
     _run(settings, ("traces",), bounded, resume, spend_again, cluster)
@@ -187,7 +242,7 @@ def run_density(
     bounded: BoundedOption = False,
     resume: ResumeOption = False,
     spend_again: SpendAgainOption = False,
-    cluster: ClusterOption = False,
+    cluster: ClusterOption = None,
 ) -> None:
     """Publish private density: raw fixes in, noisy counts on the public tree that the settings name out."""
     _run(settings, ("density",), bounded, resume, spend_again, cluster)
@@ -199,13 +254,13 @@ def run_all(
     bounded: BoundedOption = False,
     resume: ResumeOption = False,
     spend_again: SpendAgainOption = False,
-    cluster: ClusterOption = False,
+    cluster: ClusterOption = None,
 ) -> None:
     """Publish traces and density from one reading of the raw topics."""
     _run(settings, ("traces", "density"), bounded, resume, spend_again, cluster)
 
 
-def _run(settings: Path, products: "tuple[Product, ...]", bounded: bool, resume: bool, spend_again: bool, cluster: bool) -> None:
+def _run(settings: Path, products: "tuple[Product, ...]", bounded: bool, resume: bool, spend_again: bool, cluster: str | None) -> None:
     from jobs.protect import Options, read_settings, run_job
 
     run_job(read_settings(settings), products, Options(bounded, resume, spend_again, cluster), lambda line: typer.echo(line, err=True))
@@ -271,7 +326,7 @@ def heartbeat(
     due = time.monotonic()
     while True:
         for topic in read.read_by_job(["traces"]):
-            kafka.heartbeat(read.kafka.bootstrap, topic)
+            kafka.heartbeat(read.kafka, topic)
         if once:
             return
         due = max(due + pause_s, time.monotonic())

@@ -4,6 +4,7 @@ import fcntl
 import importlib.util
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,15 +47,21 @@ taskmanager.host: {host}
 taskmanager.bind-host: {host}
 taskmanager.numberOfTaskSlots: {slots}
 taskmanager.cpu.cores: {slots}
+# The distribution's scripts would work these out of one number; they are what the process is started with.
 taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.off-heap.size: 128m
 taskmanager.memory.task.heap.size: 640m
 taskmanager.memory.task.off-heap.size: 0
 taskmanager.memory.managed.size: 256m
 taskmanager.memory.network.min: 128m
 taskmanager.memory.network.max: 128m
+taskmanager.memory.jvm-metaspace.size: 256m
+taskmanager.memory.jvm-overhead.min: 192m
+taskmanager.memory.jvm-overhead.max: 192m
 # A process that is gone is noticed within seconds.
 heartbeat.interval: 2 s
 heartbeat.timeout: 10 s
+cluster.registration.error-delay: 500 ms
 io.tmp.dirs: tmp
 """
 
@@ -135,11 +142,13 @@ class Cluster:
             If it runs already, the port is taken, Java is missing, or it does not come up.
         """
         java_program()
-        for folder in (self.data, self.data / "conf", self.data / "tmp", self.log_folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.data.mkdir(parents=True, exist_ok=True)
         with self._start_lock():
             if self.status().running:
                 raise UserError("A cluster of this folder runs already: use it, or stop it with `wayveil cluster stop`.")
+            shutil.rmtree(self.data / "tmp", ignore_errors=True)  # what killed processes left behind
+            for folder in (self.data / "conf", self.data / "tmp", self.log_folder):
+                folder.mkdir(exist_ok=True)
             if port is not None and not is_free(port):
                 raise UserError(f"Port {port} is taken: choose another with --port, or leave --port away.")
             last = self._read_record()
@@ -274,7 +283,7 @@ class Cluster:
         return Process.of(child.pid)
 
     def _reap(self) -> None:
-        """A dead child stays in the table of processes until its parent asks."""
+        """Forget children that are dead: they stay in the table of processes until their parent asks."""
         self._children = [child for child in self._children if child.poll() is None]
 
     def _require_record(self) -> _Record:

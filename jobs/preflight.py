@@ -4,10 +4,12 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 from pathlib import Path
 
 from jobs.errors import UserError
+from streaming.settings import KafkaSettings
 
 __all__ = ["jars_folder", "java_program", "require_broker", "require_jars", "require_topics"]
 
@@ -80,40 +82,52 @@ def require_jars(kind: str, *needed: str) -> list[Path]:
     return jars
 
 
-def require_broker(bootstrap: str) -> None:
-    """Check that something listens at one of the addresses.
+def require_broker(broker: KafkaSettings) -> None:
+    """Check that something listens at one of the addresses, and that it is who it should be.
 
     Parameters
     ----------
-    bootstrap : str
-        ``host:port``, or several with commas between.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
 
     Raises
     ------
     UserError
-        If an address is malformed, or none of them accepts a connection.
+        If none of the addresses accepts a connection; or with TLS, if the one that does so is not trusted, or does not let the client in.
     """
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdigit():
-            raise UserError(f"`{address}` is no broker address: write host:port, for instance 127.0.0.1:9092.")
+    from jobs.kafka.security import require_login, tls_context
+
+    context = tls_context(broker.security)
+    for address in broker.bootstrap.split(","):
+        host, _, port = address.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
+            with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S) as connection:
+                if context is not None:
+                    context.wrap_socket(connection, server_hostname=host).close()
+        except ssl.SSLCertVerificationError as error:
+            raise UserError(
+                f"The certificate of the Kafka broker at {address} is not to be trusted ({error.verify_message}): correct "
+                "kafka.security.ca_file or kafka.bootstrap in the settings."
+            ) from error
+        except ssl.SSLError as error:
+            raise UserError(f"The Kafka broker at {address} and this client agree on no TLS: correct kafka.security.") from error
         except (OSError, OverflowError):
             continue
+        if context is not None:
+            require_login(broker)
         return
     raise UserError(
-        f"No Kafka broker answers at {bootstrap}: start one with `wayveil broker start`, or correct kafka.bootstrap in the settings."
+        f"No Kafka broker answers at {broker.bootstrap}: start one with `wayveil broker start`, or correct kafka.bootstrap in the settings."
     )
 
 
-def require_topics(bootstrap: str, *topics: str) -> None:
+def require_topics(broker: KafkaSettings, *topics: str) -> None:
     """Check that the broker answers and knows every topic.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     *topics : str
         Names of topics.
 
@@ -124,8 +138,12 @@ def require_topics(bootstrap: str, *topics: str) -> None:
     """
     from jobs.kafka import topic_names
 
-    known = topic_names(bootstrap)
+    known = topic_names(broker)
     missing = [topic for topic in topics if topic not in known]
     if missing:
         subject, verb = ("Topic", "does") if len(missing) == 1 else ("Topics", "do")
-        raise UserError(f"{subject} {', '.join(missing)} {verb} not exist at {bootstrap}: run `wayveil topics create`.")
+        name = broker.security.username
+        hidden, ways = ("", "") if name is None else (f", or {name} may not see them", ", or have them allowed (deploy/kafka)")
+        raise UserError(
+            f"{subject} {', '.join(missing)} {verb} not exist at {broker.bootstrap}{hidden}: run `wayveil topics create`{ways}."
+        )

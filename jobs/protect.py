@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from geo.tiling.tiling import Tiling
-from jobs import runs
+from jobs import rest, runs
 from jobs.artefacts import read_artefacts
 from jobs.errors import UserError
 from jobs.preflight import java_program, require_jars, require_topics
@@ -42,13 +42,13 @@ class Options:
     spend_again
         Allow a second look at ticks that another run has covered.
     cluster
-        Submitted to a Flink cluster, which brings the connector jar itself.
+        REST address (``host:port``) of the Flink cluster to run on; by default the job runs within this process.
     """
 
     bounded: bool = False
     resume: bool = False
     spend_again: bool = False
-    cluster: bool = False
+    cluster: str | None = None
 
 
 def read_settings(path: Path) -> Settings:
@@ -94,13 +94,14 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
     UserError
         If something that the job needs is missing, or if the start would be a second look.
     """
-    jars = []
-    if not options.cluster:
-        java_program()
-        jars = require_jars("flink", "flink-sql-connector-kafka")
+    java_program()
+    jars = require_jars("flink", "flink-sql-connector-kafka")
+    if options.cluster is not None:
+        rest.require_cluster(options.cluster)
+        settings = _with_whole_paths(settings)
     secret = read_secret(settings)
     public = read_artefacts(settings, products)
-    require_topics(settings.kafka.bootstrap, *settings.read_by_job(products), *settings.written_by_job(products), settings.topics.runs)
+    require_topics(settings.kafka, *settings.read_by_job(products), *settings.written_by_job(products), settings.topics.runs)
 
     earlier = runs.known_runs(settings)
     if options.resume:
@@ -115,6 +116,8 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
         for product in run.products:
             held.enter_context(runs.alone(folder.parent / f"{product}.lock"))
         folder.mkdir(parents=True, exist_ok=True)
+        if options.cluster is not None:
+            _take_over(options.cluster, runs.of_products(products, earlier), run if options.resume else None)
         checkpoint = runs.latest_checkpoint(folder) if options.resume else None
         if options.resume and checkpoint is None:
             raise UserError("The last run left no checkpoint, because it ended or had not come to one: start it without --resume.")
@@ -137,9 +140,42 @@ def run_job(settings: Settings, products: Collection[Product], options: Options,
             _check_publisher(settings, secret, density)
         if not options.resume:
             runs.record(settings, run)
-        job = StreamJob(settings, secret_check(secret), run, spends, density, public.policy, public.anchors, folder, jars, checkpoint)
+        job = StreamJob(
+            settings,
+            secret_check(secret),
+            run,
+            spends,
+            density,
+            public.policy,
+            public.anchors,
+            folder,
+            jars,
+            checkpoint,
+            options.cluster,
+        )
         _run(job, say or (lambda _: None))
     return run
+
+
+def _with_whole_paths(settings: Settings) -> Settings:
+    """Name the secret's file from the root on: workers have another working folder."""
+    file = settings.secret.file
+    if file is None:
+        return settings
+    return settings.model_copy(update={"secret": settings.secret.model_copy(update={"file": str(Path(file).resolve())})})
+
+
+def _take_over(cluster: str, earlier: list[Run], resumed: Run | None) -> None:
+    """See that no job of these runs goes on in the cluster, as one does whose submitter was killed; the one to resume is ended."""
+    going = rest.running_jobs(cluster)
+    for run in earlier:
+        if run.job_name in going:
+            if resumed is None or run.fingerprint != resumed.fingerprint:
+                raise UserError(
+                    f"A job of this product still goes on in the cluster at {cluster}: take it over with --resume, under its settings, or "
+                    f"cancel job {going[run.job_name]} there."
+                )
+            rest.cancel(cluster, going[run.job_name])
 
 
 def _without_roads(tiling: Tiling) -> Tiling:

@@ -50,11 +50,11 @@ def plan(settings: Settings, secret: bytes, products: Collection[Product], bound
     """
     topics = settings.read_by_job(products)
     live = topics[len(settings.source) :]
-    topic_ids = identify_topics(settings.kafka.bootstrap, *topics)
+    topic_ids = identify_topics(settings.kafka, *topics)
     parts = [
         Partition(topic, topic_ids[topic], number, part.begin_offset, part.end_offset, part.first_ms, part.last_ms)
         for topic in topics
-        for number, part in sorted(log_ranges(settings.kafka.bootstrap, topic).items())
+        for number, part in sorted(log_ranges(settings.kafka, topic).items())
     ]
     inputs, versions = [part for part in parts if part.topic not in live], [part for part in parts if part.topic in live]
     if len(versions) > 1:
@@ -100,7 +100,7 @@ def of_products(products: Collection[Product], some: Iterable[Run]) -> list[Run]
 
 def known_runs(settings: Settings) -> list[Run]:
     """Return the runs recorded so far, oldest first."""
-    return [Run.load(value) for *_, value in read_committed(settings.kafka.bootstrap, settings.topics.runs) if value is not None]
+    return [Run.load(value) for *_, value in read_committed(settings.kafka, settings.topics.runs) if value is not None]
 
 
 def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
@@ -143,7 +143,7 @@ def admit(run: Run, earlier: list[Run], spend_again: bool) -> None:
 def supersede(settings: Settings, run: Run, earlier: list[Run]) -> int:
     """End what is left of the runs that cannot go on once this one has started, so that nothing they wrote stays open; return how many."""
     near = of_products(run.products, overlapping(run, earlier, within_window=True))
-    return abort_transactions(settings.kafka.bootstrap, {other.group for other in near})
+    return abort_transactions(settings.kafka, {other.group for other in near})
 
 
 def _described(run: Run) -> str:
@@ -153,14 +153,14 @@ def _described(run: Run) -> str:
 
 def record(settings: Settings, run: Run) -> None:
     """Write a run to the topic `runs`."""
-    report = send_all(settings.kafka.bootstrap, [(settings.topics.runs, 0, run.fingerprint.encode(), run.dump(), None)])
+    report = send_all(settings.kafka, [(settings.topics.runs, 0, run.fingerprint.encode(), run.dump(), None)])
     if report.failed:
         raise UserError(f"The run could not be recorded in topic {settings.topics.runs}: check the broker and start again.")
 
 
 def charges(settings: Settings) -> Iterator[NDArray[np.void]]:
     """Yield what the topic `charges` holds, `CHARGE` of shape (n,) a row."""
-    return map(read_charges, documents(settings.kafka.bootstrap, settings.topics.charges))
+    return map(read_charges, documents(settings.kafka, settings.topics.charges))
 
 
 def earlier_density(settings: Settings, run: Run, earlier: list[Run], folder: Path, resume: bool) -> dict[int, int]:
@@ -170,9 +170,9 @@ def earlier_density(settings: Settings, run: Run, earlier: list[Run], folder: Pa
         return {int(tick): units for tick, units in orjson.loads(kept.read_bytes()).items()}
     spends: dict[int, int] = {}
     if any(other.fingerprint != run.fingerprint and "density" in other.products for other in earlier):
-        require_settled(settings.kafka.bootstrap, settings.topics.density)
+        require_settled(settings.kafka, settings.topics.density)
         seen: set[tuple[int, str]] = set()
-        for row in documents(settings.kafka.bootstrap, settings.topics.density):
+        for row in documents(settings.kafka, settings.topics.density):
             tick, look = row["tick"], row["look"]
             near = run.first_tick - run.window_ticks < tick and (run.last_tick is None or tick < run.last_tick + run.window_ticks)
             if near and (tick, look) not in seen:
@@ -190,7 +190,7 @@ def earlier_spends(settings: Settings, run: Run, earlier: list[Run], folder: Pat
             return EarlierSpends(columns["charges"])
     spends = EarlierSpends.none()
     if any(other.fingerprint != run.fingerprint and "traces" in other.products for other in earlier):
-        require_settled(settings.kafka.bootstrap, settings.topics.charges)
+        require_settled(settings.kafka, settings.topics.charges)
         first, last, window = run.first_tick, run.last_tick, settings.privacy.window_ticks
         spends = EarlierSpends.of(
             part[(first - window < part["tick"]) & ((part["tick"] < last + window) if last is not None else True)]

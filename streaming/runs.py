@@ -88,6 +88,11 @@ class Run:
         """Name under which the run reads and writes: the consumer group, and the prefix of its transactions."""
         return f"wayveil-{self.fingerprint}"
 
+    @property
+    def job_name(self) -> str:
+        """What Flink calls its job: one that goes on in a cluster without its submitter is found by it."""
+        return f"wayveil {' and '.join(self.products)} {self.fingerprint}"
+
     def dump(self) -> bytes:
         """Encode as JSON."""
         policies = self.policies and self.policies.__dict__

@@ -84,5 +84,7 @@ def load_password(security: KafkaSecurity) -> SecretStr:
     if not text:
         raise SecretError(f"{where} is empty; let it hold the password of {security.username}")
     if not (text.isascii() and text.isprintable()) or set(text) & set('"\\'):
-        raise SecretError(f"{where} must hold the password alone, in ASCII and without line breaks, quotes and backslashes; write it with `printf %s`")
+        raise SecretError(
+            f"{where} must hold the password alone, in ASCII and without line breaks, quotes and backslashes; write it with `printf %s`"
+        )
     return SecretStr(text)

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from jobs.broker import Broker
+from streaming.settings import KafkaSettings
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give the address of a broker that lives as long as the test session."""
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
+    """Give a broker that lives as long as the test session."""
     node = Broker(Path(tmp_path_factory.mktemp("broker")))
     try:
-        yield node.start()
+        yield KafkaSettings(bootstrap=node.start())
     finally:
         node.stop()

@@ -23,7 +23,7 @@ from jobs.kafka import TopicSpec, create_topics, documents, heartbeat, product_t
 from jobs.preflight import require_jars
 from jobs.protect import read_settings
 from streaming.anchor_file import AnchorOrigin, save_anchors
-from streaming.settings import PrivacySettings, TopicNames
+from streaming.settings import KafkaSettings, PrivacySettings, TopicNames
 from streaming.tiling_file import Origin, save_tiling
 
 __all__ = ["CONTENDERS", "Lab"]
@@ -72,13 +72,13 @@ class Lab:
 
     Parameters
     ----------
-    bootstrap
-        Address of the broker.
+    broker
+        Where the broker is, and how it is reached.
     folder
         Existing folder.
     """
 
-    bootstrap: str
+    broker: KafkaSettings
     folder: Path
 
     def run(self, contender: str, workload: Workload, name: str) -> Cost:
@@ -106,13 +106,13 @@ class Lab:
         if contender in JOBS:
             return self.job(contender, workload, name)[0]
         target = f"{name}-{contender}"
-        create_topics(self.bootstrap, {target: TopicSpec(PARTITIONS)})
+        create_topics(self.broker, {target: TopicSpec(PARTITIONS)})
         if contender == "loop":
-            return run_loop(self.bootstrap, workload.topic, target)
+            return run_loop(self.broker, workload.topic, target)
         jars = [jar.resolve().as_uri() for jar in require_jars("flink", "flink-sql-connector-kafka")]
-        command = [sys.executable, "-m", "streaming.flink.identity", self.bootstrap, workload.topic, target, str(PARALLELISM), *jars]
+        command = [sys.executable, "-m", "streaming.flink.identity", self.broker.bootstrap, workload.topic, target, str(PARALLELISM), *jars]
         cost, _ = self._run(command, target)
-        require_count(f"The identity job's topic {target}", workload.total, records_in(self.bootstrap, target))
+        require_count(f"The identity job's topic {target}", workload.total, records_in(self.broker, target))
         return cost
 
     def job(
@@ -150,13 +150,13 @@ class Lab:
         settings_file = self.folder / f"{name}.toml"
         settings_file.write_text((self._policies() if contender == "policies" else "") + self._settings(workload, name), encoding="utf-8")
         settings = read_settings(settings_file)
-        create_topics(self.bootstrap, product_topics(settings, PARTITIONS, replay=True))
+        create_topics(self.broker, product_topics(settings, PARTITIONS, replay=True))
         if settings.live_policies:
-            heartbeat(self.bootstrap, settings.topics.policies, workload.end_ms)
+            heartbeat(self.broker, settings.topics.policies, workload.end_ms)
         program = str(Path(sysconfig.get_path("scripts")) / "wayveil")
         command = [program, "run", product, "--settings", str(settings_file), "--bounded"]
         cost, watch = self._run(command, name, variables, each_second)
-        balances = list(documents(self.bootstrap, settings.topics.balance))
+        balances = list(documents(self.broker, settings.topics.balance))
         require_count(f"The {contender} job's balance", workload.total, sum(balance["records"] for balance in balances))
         used = sum(balance["used"] + (balance["merged"] if product == "density" else 0) for balance in balances)
         require_count(f"The {contender} job's part of used fixes", workload.records, used)
@@ -186,7 +186,7 @@ class Lab:
             )
         lines = [
             "[kafka]",
-            f'bootstrap = "{self.bootstrap}"',
+            f'bootstrap = "{self.broker.bootstrap}"',
             "[topics]",
             *(f'{output} = "{name}-{output}"' for output in TopicNames.model_fields),
             "[[source]]",

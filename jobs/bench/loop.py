@@ -10,6 +10,8 @@ from jobs.bench.processes import Cost
 from jobs.bench.workload import PARTITIONS, records_in, require_count
 from jobs.errors import UserError
 from jobs.kafka.bulk import FAST_PRODUCER
+from jobs.kafka.security import librdkafka_options
+from streaming.settings import KafkaSettings
 
 __all__ = ["run_loop"]
 
@@ -19,13 +21,13 @@ SCALE_M = 200.0 / math.log(4.0)
 METRES_A_DEGREE = 111_320.0
 
 
-def run_loop(bootstrap: str, source: str, target: str) -> Cost:
+def run_loop(broker: KafkaSettings, source: str, target: str) -> Cost:
     """Protect every fix of a topic on its own, as a short script would.
 
     Parameters
     ----------
-    bootstrap
-        Address of the broker.
+    broker
+        Where the broker is, and how it is reached.
     source, target
         Names of existing topics.
 
@@ -41,9 +43,9 @@ def run_loop(bootstrap: str, source: str, target: str) -> Cost:
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-    total = records_in(bootstrap, source)
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-loop", "enable.auto.commit": False})
-    producer = Producer({"bootstrap.servers": bootstrap, **FAST_PRODUCER})
+    total = records_in(broker, source)
+    consumer = Consumer({**librdkafka_options(broker), "group.id": "bench-loop", "enable.auto.commit": False})
+    producer = Producer({**librdkafka_options(broker), **FAST_PRODUCER})
     draw = default_rng().laplace
     consumer.assign([TopicPartition(source, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
 
@@ -76,5 +78,5 @@ def run_loop(bootstrap: str, source: str, target: str) -> Cost:
     producer.flush()
     cost = Cost(time.perf_counter() - start, time.process_time() - start_cpu)
     consumer.close()
-    require_count(f"The loop's topic {target}", answers, records_in(bootstrap, target))
+    require_count(f"The loop's topic {target}", answers, records_in(broker, target))
     return cost

@@ -17,6 +17,7 @@ from jobs.bench.report import Machine, Report
 from jobs.bench.workload import Workload
 from jobs.broker import Broker
 from jobs.errors import UserError
+from streaming.settings import KafkaSettings
 
 __all__ = ["Plan", "run_bench"]
 
@@ -73,11 +74,11 @@ def run_bench(plan: Plan, folder: Path) -> Report:
     console = Console()
     folder = folder.resolve()
     machine = Machine(os.cpu_count() or 1, os.getloadavg()[0])
-    with _fresh_broker(folder, plan.keep) as bootstrap:
-        lab = Lab(bootstrap, folder / "runs")
+    with _fresh_broker(folder, plan.keep) as kafka:
+        lab = Lab(kafka, folder / "runs")
         for records in sorted({plan.small, plan.big, plan.memory} - {0}):
             console.print(f"filling a topic with {records:,} fixes")
-            Workload(records, plan.users).fill(bootstrap)
+            Workload(records, plan.users).fill(kafka)
         memory = _memory_run(lab, Workload(plan.memory, plan.users), jcmd) if jcmd else None
         costs: dict[str, dict[int, list[Cost]]] = {name: {plan.small: [], plan.big: []} for name in CONTENDERS}
         for turn in range(1, plan.repeat + 1):
@@ -100,7 +101,7 @@ def _memory_run(lab: Lab, workload: Workload, jcmd: str) -> MemoryReport:
 
 
 @contextmanager
-def _fresh_broker(folder: Path, keep: bool) -> Iterator[str]:
+def _fresh_broker(folder: Path, keep: bool) -> Iterator[KafkaSettings]:
     """Start an empty broker in a folder emptied of the last bench; stop it whatever happens."""
     broker = Broker(folder / "broker")
     if broker.status().running:
@@ -112,7 +113,7 @@ def _fresh_broker(folder: Path, keep: bool) -> Iterator[str]:
     (folder / REPORT).unlink(missing_ok=True)
     (folder / "runs").mkdir(parents=True)
     try:
-        yield broker.start()
+        yield KafkaSettings(bootstrap=broker.start())
     finally:
         broker.stop()
         if not keep:

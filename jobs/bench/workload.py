@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jobs.errors import UserError
 from jobs.kafka import EVENT_TIME, HEARTBEAT, TopicSpec, create_topics, log_ranges
 from jobs.kafka.bulk import bulk_sender
+from streaming.settings import KafkaSettings
 
 __all__ = ["PARTITIONS", "REGION", "Workload", "records_in", "require_count"]
 
@@ -66,31 +67,31 @@ class Workload:
         turn, user = divmod(self.records - 1, self.users)
         return START_MS + turn * PERIOD_MS + user * PERIOD_MS // self.users + CLOSING_MS
 
-    def fill(self, bootstrap: str) -> None:
+    def fill(self, broker: KafkaSettings) -> None:
         """Create the topic and write the fixes into it.
 
         Parameters
         ----------
-        bootstrap
-            Address of the broker.
+        broker
+            Where the broker is, and how it is reached.
 
         Raises
         ------
         UserError
             If the topic does not hold all of them afterwards.
         """
-        create_topics(bootstrap, {self.topic: TopicSpec(PARTITIONS, EVENT_TIME)})
-        with bulk_sender(bootstrap) as bulk:
+        create_topics(broker, {self.topic: TopicSpec(PARTITIONS, EVENT_TIME)})
+        with bulk_sender(broker) as bulk:
             for partition, log_ms, value in self.fixes():
                 bulk.send(self.topic, partition, value, log_ms)
             for partition in range(PARTITIONS):
                 bulk.send(self.topic, partition, HEARTBEAT, self.end_ms)
-        require_count(f"Topic {self.topic}", self.total, records_in(bootstrap, self.topic))
+        require_count(f"Topic {self.topic}", self.total, records_in(broker, self.topic))
 
 
-def records_in(bootstrap: str, topic: str) -> int:
+def records_in(broker: KafkaSettings, topic: str) -> int:
     """Count the records of a topic that no transaction has written to."""
-    return sum(part.end_offset - part.begin_offset for part in log_ranges(bootstrap, topic).values())
+    return sum(part.end_offset - part.begin_offset for part in log_ranges(broker, topic).values())
 
 
 def require_count(what: str, expected: int, found: int) -> None:

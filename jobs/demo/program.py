@@ -75,7 +75,7 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
             f"  at {bootstrap}; one region holds both places: its plane stretches lengths by up to {stretch:.2%}, the noise allows for it",
             soft_wrap=True,
         )
-        create_topics(bootstrap, product_topics(settings, PARTITIONS, replay=True))
+        create_topics(settings.kafka, product_topics(settings, PARTITIONS, replay=True))
         sent = _feed(console, settings, records(sample, settings.source[0].topic, PARTITIONS))
         with _step(console, "cut the region into public tiles along Helsinki's roads"):
             tiling = build_tiling(settings)
@@ -85,10 +85,10 @@ def run_demo(folder: Path, cars: int | None = None) -> None:
             run_job(settings, PRODUCTS, Options(bounded=True))
         with _step(console, "read what it published"):
             names, own = settings.topics, zip(settings.audiences, settings.trace_topics, strict=True)
-            traces = {audience.name: list(documents(bootstrap, topic)) for audience, topic in own}
-            releases, balance = (list(documents(bootstrap, topic)) for topic in (names.releases, names.balance))
+            traces = {audience.name: list(documents(settings.kafka, topic)) for audience, topic in own}
+            releases, balance = (list(documents(settings.kafka, topic)) for topic in (names.releases, names.balance))
             charged = distinct_charges(charges(settings))
-            density = [value for *_, value in read_committed(bootstrap, names.density) if value is not None]
+            density = [value for *_, value in read_committed(settings.kafka, names.density) if value is not None]
     finally:
         if broker.status().running:
             with _step(console, "stop the broker"):
@@ -139,14 +139,14 @@ def _fresh_folder(console: Console, folder: Path, broker: Broker) -> None:
 
 def _feed(console: Console, settings: Settings, feed: list[Record]) -> int:
     """Send the records and one last heartbeat a partition, which closes the last tick; return how many records these are."""
-    topic, bootstrap = settings.source[0].topic, settings.kafka.bootstrap
+    topic = settings.source[0].topic
     with progress_bar(console, "· send the sample", len(feed)) as update:
-        report = send_all(bootstrap, feed, update)
+        report = send_all(settings.kafka, feed, update)
     if report.failed:
         raise UserError(f"The broker refused records ({', '.join(sorted(report.failed))}): start the demo again.")
     grid = tick_grid(settings)
     last = max(timestamp or 0 for *_, timestamp in feed)
-    return report.sent + heartbeat(bootstrap, topic, grid.closes_ms(last // grid.length_ms))
+    return report.sent + heartbeat(settings.kafka, topic, grid.closes_ms(last // grid.length_ms))
 
 
 def _show_ways_on(console: Console, folder: Path, settings: Settings, written: dict[str, Path]) -> None:

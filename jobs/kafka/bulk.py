@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from jobs.errors import UserError
+from jobs.kafka.security import librdkafka_options
 from jobs.preflight import require_broker
+from streaming.settings import KafkaSettings
 
 __all__ = ["FAST_PRODUCER", "Bulk", "bulk_sender"]
 
@@ -75,7 +77,7 @@ class Bulk:
 
 
 @contextmanager
-def bulk_sender(bootstrap: str) -> Iterator[Bulk]:
+def bulk_sender(broker: KafkaSettings) -> Iterator[Bulk]:
     """Open a sender; at the end all that was sent has arrived.
 
     Raises
@@ -87,8 +89,8 @@ def bulk_sender(bootstrap: str) -> Iterator[Bulk]:
         from confluent_kafka import Producer
     except ImportError as error:
         raise UserError("Sending many records needs the package confluent-kafka: install wayveil with the extra `replay`.") from error
-    require_broker(bootstrap)
+    require_broker(broker)
     # Without idempotence a batch that is sent again can overtake: the log's clock would step back.
-    bulk = Bulk(Producer({"bootstrap.servers": bootstrap, **FAST_PRODUCER, "enable.idempotence": True, "delivery.report.only.error": True}))
+    bulk = Bulk(Producer({**librdkafka_options(broker), **FAST_PRODUCER, "enable.idempotence": True, "delivery.report.only.error": True}))
     yield bulk
     bulk.flush()

@@ -9,7 +9,9 @@ from kafka import TopicPartition
 from kafka import errors as kafka_errors
 
 from jobs.errors import UserError
+from jobs.kafka.security import client_options
 from jobs.preflight import require_broker, require_topics
+from streaming.settings import KafkaSettings
 
 __all__ = ["TIMEOUT_MS", "admin_client", "is_outage", "partition_consumer", "plain_errors"]
 
@@ -17,10 +19,10 @@ TIMEOUT_MS = 15_000
 
 
 @contextmanager
-def admin_client(bootstrap: str) -> Iterator[Any]:
-    """Open an admin client of the broker at `bootstrap`."""
-    with plain_errors(bootstrap):
-        admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap, bootstrap_timeout_ms=TIMEOUT_MS, request_timeout_ms=TIMEOUT_MS)
+def admin_client(broker: KafkaSettings) -> Iterator[Any]:
+    """Open an admin client."""
+    with plain_errors(broker):
+        admin = kafka.KafkaAdminClient(**client_options(broker), bootstrap_timeout_ms=TIMEOUT_MS, request_timeout_ms=TIMEOUT_MS)
         try:
             yield admin
         finally:
@@ -28,12 +30,12 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 
 
 @contextmanager
-def partition_consumer(bootstrap: str, topic: str, *, committed_only: bool = True) -> Iterator[tuple[Any, list[Any]]]:
+def partition_consumer(broker: KafkaSettings, topic: str, *, committed_only: bool = True) -> Iterator[tuple[Any, list[Any]]]:
     """Open a consumer, by default of committed records; yield it with all partitions of the topic in order, none of them assigned."""
-    require_topics(bootstrap, topic)
-    with plain_errors(bootstrap):
+    require_topics(broker, topic)
+    with plain_errors(broker):
         consumer = kafka.KafkaConsumer(
-            bootstrap_servers=bootstrap,
+            **client_options(broker),
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -57,12 +59,17 @@ def is_outage(error: BaseException) -> bool:
 
 
 @contextmanager
-def plain_errors(bootstrap: str) -> Iterator[None]:
+def plain_errors(broker: KafkaSettings) -> Iterator[None]:
     """Turn the client's errors into one sentence; their texts are left out, since they can quote records."""
-    require_broker(bootstrap)
+    require_broker(broker)
     try:
         yield
     except kafka_errors.KafkaError as error:
+        where, kind = f"The Kafka broker at {broker.bootstrap}", type(error).__name__
         if is_outage(error):
-            raise UserError(f"The Kafka broker at {bootstrap} does not answer: see `wayveil broker status`, then run again.") from error
-        raise UserError(f"The Kafka broker at {bootstrap} refused a request ({type(error).__name__}): check its settings.") from error
+            tls = ", or see whether it wants TLS (kafka.security)" if broker.security.protocol == "PLAINTEXT" else ""
+            raise UserError(f"{where} does not answer: see `wayveil broker status`, then run again{tls}.") from error
+        if isinstance(error, kafka_errors.AuthorizationError):
+            name = broker.security.username or "this client"
+            raise UserError(f"{where} does not allow {name} to do this ({kind}): see deploy/kafka/acls.txt.") from error
+        raise UserError(f"{where} refused a request ({kind}): check its settings.") from error

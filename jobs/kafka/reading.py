@@ -10,6 +10,7 @@ import orjson
 from kafka import errors as kafka_errors
 
 from jobs.kafka.connect import partition_consumer
+from streaming.settings import KafkaSettings
 
 __all__ = ["LogRange", "documents", "end_offsets", "last_records", "log_ranges", "read_committed"]
 
@@ -35,13 +36,13 @@ class LogRange:
     last_ms: int | None
 
 
-def log_ranges(bootstrap: str, topic: str) -> dict[int, LogRange]:
+def log_ranges(broker: KafkaSettings, topic: str) -> dict[int, LogRange]:
     """Look up where each partition begins and ends, in offsets and in log time.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     topic : str
         Name of an existing topic.
 
@@ -50,7 +51,7 @@ def log_ranges(bootstrap: str, topic: str) -> dict[int, LogRange]:
     dict of int to LogRange
         One entry per partition.
     """
-    with partition_consumer(bootstrap, topic) as (consumer, partitions):
+    with partition_consumer(broker, topic) as (consumer, partitions):
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         ranges = {}
         for partition in partitions:
@@ -65,13 +66,13 @@ def log_ranges(bootstrap: str, topic: str) -> dict[int, LogRange]:
         return ranges
 
 
-def last_records(bootstrap: str, topic: str) -> dict[int, tuple[bytes | None, int]]:
+def last_records(broker: KafkaSettings, topic: str) -> dict[int, tuple[bytes | None, int]]:
     """Read the last committed record of each partition.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     topic : str
         Name of an existing topic.
 
@@ -80,21 +81,21 @@ def last_records(bootstrap: str, topic: str) -> dict[int, tuple[bytes | None, in
     dict of int to tuple of (bytes or None, int)
         Value and timestamp in milliseconds; a partition without records has no entry.
     """
-    with partition_consumer(bootstrap, topic) as (consumer, partitions):
+    with partition_consumer(broker, topic) as (consumer, partitions):
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         found = {part.partition: _last_record(consumer, part, begins[part], ends[part]) for part in partitions}
         return {number: (record.value, record.timestamp) for number, record in found.items() if record is not None}
 
 
 def read_committed(
-    bootstrap: str, topic: str, after: Mapping[int, int] | None = None
+    broker: KafkaSettings, topic: str, after: Mapping[int, int] | None = None
 ) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:
     """Read all committed records that a topic holds now, then end.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     topic : str
         Name of an existing topic.
     after : mapping of int to int, optional
@@ -106,38 +107,38 @@ def read_committed(
         Partition, offset, timestamp in milliseconds, key, value; in the order of offsets within a partition. Records of aborted
         transactions, and those behind the first open one, are not among them.
     """
-    with partition_consumer(bootstrap, topic) as (consumer, partitions):
+    with partition_consumer(broker, topic) as (consumer, partitions):
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         ranges = {part: (begins[part] if after is None else max(begins[part], after[part.partition]), ends[part]) for part in partitions}
         for record in _drain(consumer, ranges):
             yield record.partition, record.offset, record.timestamp, record.key, record.value
 
 
-def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+def end_offsets(broker: KafkaSettings, topic: str) -> dict[int, int]:
     """Look up the offset after all that each partition of a topic holds, whatever transactions became of.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     topic : str
         Name of an existing topic.
     """
-    with partition_consumer(bootstrap, topic, committed_only=False) as (consumer, partitions):
+    with partition_consumer(broker, topic, committed_only=False) as (consumer, partitions):
         return {part.partition: offset for part, offset in consumer.end_offsets(partitions).items()}
 
 
-def documents(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
+def documents(broker: KafkaSettings, topic: str) -> Iterator[dict[str, Any]]:
     """Read all committed JSON documents that a topic of the product holds now, then end.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     topic : str
         Name of an existing topic, whose values are JSON objects or empty.
     """
-    for *_, value in read_committed(bootstrap, topic):
+    for *_, value in read_committed(broker, topic):
         if value is not None:
             yield orjson.loads(value)
 

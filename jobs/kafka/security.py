@@ -1,13 +1,19 @@
-"""How each kind of client reaches the broker: the options that the settings' section `[kafka]` comes to."""
+"""How each kind of client reaches the broker, by the settings' section `[kafka]`: options, certificates, and a first login."""
 
 import ssl
 from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 
 from jobs.errors import UserError
 from streaming.secret import SecretError, load_password
 from streaming.settings import KafkaSecurity, KafkaSettings
 
-__all__ = ["client_options", "librdkafka_options", "tls_context"]
+__all__ = ["client_options", "librdkafka_options", "require_login", "tls_context"]
+
+LOGIN_TIMEOUT_MS = 5_000
 
 
 class _Hidden(str):
@@ -30,7 +36,11 @@ def client_options(broker: KafkaSettings) -> dict[str, Any]:
     security = broker.security
     options = {"bootstrap_servers": broker.bootstrap, "security_protocol": security.protocol, "ssl_context": tls_context(security)}
     if security.username is not None:
-        options |= {"sasl_mechanism": security.mechanism, "sasl_plain_username": security.username, "sasl_plain_password": _password(security)}
+        options |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": _password(security),
+        }
     return options
 
 
@@ -77,6 +87,40 @@ def tls_context(security: KafkaSecurity) -> ssl.SSLContext | None:
                 "certificate, in PEM."
             ) from error
     return context
+
+
+def require_login(broker: KafkaSettings) -> None:
+    """Check that the broker lets this client in; without this check, clients would try again and again until their time is up.
+
+    Raises
+    ------
+    UserError
+        If it does not.
+    """
+    options = client_options(broker)
+    net = NetworkSelector()
+    manager = KafkaConnectionManager(net, **options, request_timeout_ms=LOGIN_TIMEOUT_MS)
+
+    async def ask() -> None:
+        node = manager.cluster.bootstrap_brokers()[0].node_id
+        await manager.get_connection(node, timeout_ms=LOGIN_TIMEOUT_MS, pop_on_close=False, refresh_metadata_on_err=False)
+        await manager.cluster.refresh_metadata(node)
+
+    try:
+        net.run(ask)
+    except (kafka_errors.KafkaTimeoutError, kafka_errors.RequestTimedOutError):
+        return  # a broker that says nothing is another matter
+    except kafka_errors.KafkaError as error:
+        # Which of them is wrong is often lost with the connection, which the broker closes.
+        name, wrong = broker.security.username, "protocol or client_file"
+        if name is not None:
+            wrong = "username, password or mechanism"
+        raise UserError(
+            f"The Kafka broker at {broker.bootstrap} does not let {name or 'this client'} in: correct {wrong} in kafka.security."
+        ) from error
+    finally:
+        manager.close()
+        net.close()
 
 
 def _password(security: KafkaSecurity) -> str:

@@ -12,9 +12,11 @@ from kafka import errors as kafka_errors
 
 from jobs.errors import UserError
 from jobs.kafka.connect import TIMEOUT_MS, admin_client, is_outage, partition_consumer, plain_errors
+from jobs.kafka.security import client_options
 from jobs.kafka.topics import config_value
 from jobs.preflight import require_topics
 from streaming import records
+from streaming.settings import KafkaSettings
 
 __all__ = ["HEARTBEAT", "Record", "SendReport", "heartbeat", "send_all"]
 
@@ -48,13 +50,13 @@ class SendReport:
     failed: Mapping[str, int]
 
 
-def send_all(bootstrap: str, records: Iterable[Record], progress: Callable[[int], None] | None = None) -> SendReport:
+def send_all(broker: KafkaSettings, records: Iterable[Record], progress: Callable[[int], None] | None = None) -> SendReport:
     """Send records and learn what became of each one.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     records : iterable of Record
         Topic, partition (None: by the hash of the key), key, value, timestamp in milliseconds (None: now).
     progress : callable, optional
@@ -72,13 +74,13 @@ def send_all(bootstrap: str, records: Iterable[Record], progress: Callable[[int]
     """
     tally = _Tally(progress)
     by_topic: dict[str, Any] = {}
-    with plain_errors(bootstrap), ExitStack() as open_producers:
+    with plain_errors(broker), ExitStack() as open_producers:
         by_limit: dict[int, Any] = {}
         for topic, partition, key, value, timestamp_ms in records:
             producer = by_topic.get(topic)
             if producer is None:
-                limit = _max_message_bytes(bootstrap, topic)
-                producer = by_limit.get(limit) or open_producers.enter_context(_producer(bootstrap, limit))
+                limit = _max_message_bytes(broker, topic)
+                producer = by_limit.get(limit) or open_producers.enter_context(_producer(broker, limit))
                 by_topic[topic] = by_limit[limit] = producer
             try:
                 tally.add(producer.send(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms))
@@ -88,13 +90,13 @@ def send_all(bootstrap: str, records: Iterable[Record], progress: Callable[[int]
         return tally.report()
 
 
-def heartbeat(bootstrap: str, topic: str, timestamp_ms: int | None = None) -> int:
+def heartbeat(broker: KafkaSettings, topic: str, timestamp_ms: int | None = None) -> int:
     """Write one heartbeat into every partition of a topic.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     topic : str
         Name of an existing topic.
     timestamp_ms : int, optional
@@ -110,9 +112,9 @@ def heartbeat(bootstrap: str, topic: str, timestamp_ms: int | None = None) -> in
     UserError
         If a partition did not take it: the job would stall there.
     """
-    with partition_consumer(bootstrap, topic) as (_, partitions):
+    with partition_consumer(broker, topic) as (_, partitions):
         numbers = [partition.partition for partition in partitions]
-    report = send_all(bootstrap, [(topic, number, None, HEARTBEAT, timestamp_ms) for number in numbers])
+    report = send_all(broker, [(topic, number, None, HEARTBEAT, timestamp_ms) for number in numbers])
     if report.failed:
         raise UserError(f"Topic {topic} refused heartbeats ({', '.join(sorted(report.failed))}): correct its settings, or jobs stall.")
     return len(numbers)
@@ -159,17 +161,17 @@ class _Tally:
             self._progress(settled)
 
 
-def _max_message_bytes(bootstrap: str, topic: str) -> int:
-    require_topics(bootstrap, topic)
-    with admin_client(bootstrap) as admin:
+def _max_message_bytes(broker: KafkaSettings, topic: str) -> int:
+    require_topics(broker, topic)
+    with admin_client(broker) as admin:
         return int(config_value(admin, topic, "max.message.bytes"))
 
 
 @contextmanager
-def _producer(bootstrap: str, max_message_bytes: int) -> Iterator[Any]:
+def _producer(broker: KafkaSettings, max_message_bytes: int) -> Iterator[Any]:
     """Open a producer whose batches fit the topic: a batch that the broker finds too large would lose its small records as well."""
     producer = kafka.KafkaProducer(
-        bootstrap_servers=bootstrap,
+        **client_options(broker),
         acks="all",
         linger_ms=20,
         batch_size=min(BATCH_BYTES, max_message_bytes),

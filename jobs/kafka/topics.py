@@ -11,7 +11,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from jobs.errors import UserError
 from jobs.kafka.connect import admin_client
-from streaming.settings import Settings
+from jobs.kafka.security import client_options
+from streaming.settings import KafkaSettings, Settings
 
 __all__ = [
     "EVENT_TIME",
@@ -76,16 +77,16 @@ def product_topics(settings: Settings, partitions: int, *, replay: bool = False)
     }
 
 
-def is_ready(bootstrap: str) -> bool:
+def is_ready(broker: KafkaSettings) -> bool:
     """Tell whether a broker answers a request for its topics.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     """
     try:
-        admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap, bootstrap_timeout_ms=2_000, request_timeout_ms=2_000)
+        admin = kafka.KafkaAdminClient(**client_options(broker), bootstrap_timeout_ms=2_000, request_timeout_ms=2_000)
     except (kafka_errors.KafkaError, OSError):
         return False
     try:
@@ -96,39 +97,39 @@ def is_ready(bootstrap: str) -> bool:
         admin.close()
 
 
-def topic_names(bootstrap: str) -> set[str]:
+def topic_names(broker: KafkaSettings) -> set[str]:
     """Give the names of all topics.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     """
-    with admin_client(bootstrap) as admin:
+    with admin_client(broker) as admin:
         return set(admin.list_topics())
 
 
-def identify_topics(bootstrap: str, *topics: str) -> dict[str, str]:
+def identify_topics(broker: KafkaSettings, *topics: str) -> dict[str, str]:
     """Give the identifier that the broker made for each topic when it was created.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     *topics : str
         Names of existing topics.
     """
-    with admin_client(bootstrap) as admin:
+    with admin_client(broker) as admin:
         return {found["name"]: str(found["topic_id"]) for found in admin.describe_topics(list(topics))}
 
 
-def create_topics(bootstrap: str, topics: Mapping[str, TopicSpec]) -> list[str]:
+def create_topics(broker: KafkaSettings, topics: Mapping[str, TopicSpec]) -> list[str]:
     """Create the topics that do not exist yet.
 
     Parameters
     ----------
-    bootstrap : str
-        Address of the broker.
+    broker : KafkaSettings
+        Where the broker is, and how it is reached.
     topics : mapping of str to TopicSpec
         What each topic is to be.
 
@@ -142,7 +143,7 @@ def create_topics(bootstrap: str, topics: Mapping[str, TopicSpec]) -> list[str]:
     UserError
         If a topic exists with another number of partitions or another kind of timestamp: both change what a job computes.
     """
-    with admin_client(bootstrap) as admin:
+    with admin_client(broker) as admin:
         present = set(admin.list_topics())
         for name in sorted(present & topics.keys()):
             _check_existing(admin, name, topics[name])
@@ -161,9 +162,9 @@ def create_topics(bootstrap: str, topics: Mapping[str, TopicSpec]) -> list[str]:
         return new
 
 
-def delete_topics(bootstrap: str, topics: Collection[str]) -> None:
+def delete_topics(broker: KafkaSettings, topics: Collection[str]) -> None:
     """Delete those of some topics that exist, and wait until they are gone."""
-    with admin_client(bootstrap) as admin:
+    with admin_client(broker) as admin:
         present = [name for name in topics if name in set(admin.list_topics())]
         if present:
             admin.delete_topics(present)

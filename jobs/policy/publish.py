@@ -127,7 +127,7 @@ def _read_topic(settings: Settings) -> _Topic:
     deployment = deployment_of(settings, anchors)
     admission = Admission(settings, read_policy(settings, anchors), deployment, _Remembered())
     clock_ms = 0
-    for _, _, log_ms, _, value in read_committed(settings.kafka.bootstrap, settings.topics.policies):
+    for _, _, log_ms, _, value in read_committed(settings.kafka, settings.topics.policies):
         clock_ms = max(clock_ms, log_ms)
         admission.admit(value, clock_ms)
     return _Topic(deployment, tick_grid(settings), admission, clock_ms)
@@ -141,7 +141,7 @@ def _written_ms(topic: _Topic, log_time: str | None) -> int:
 def _send(settings: Settings, found: Admitted, log_time: str | None) -> None:
     stamp = None if log_time is None else _instant_ms(log_time)
     record = (settings.topics.policies, 0, f"{found.scope}/{found.number}".encode(), found.record, stamp)
-    report = send_all(settings.kafka.bootstrap, [record])
+    report = send_all(settings.kafka, [record])
     if report.failed:
         raise UserError(f"Topic {settings.topics.policies} refused it ({', '.join(report.failed)}): make it smaller, or see the broker.")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyflink
 from py4j.protocol import Py4JJavaError
 from pyflink.common import Configuration, JobClient, Types
 from pyflink.datastream import DataStream, StreamExecutionEnvironment
@@ -19,6 +20,7 @@ from streaming.audiences import deployment_of
 from streaming.earlier import EarlierSpends
 from streaming.flink.checkpoints import unread_partitions
 from streaming.flink.common import COUNTS, EMITTED, POLICIES
+from streaming.flink.connection import connection
 from streaming.flink.density import PublishDensity
 from streaming.flink.functions import CloseTicks, CloseTicksUnderPolicies, PackFixes
 from streaming.flink.policies import REJECTED, VERSIONS, AdmitPolicies, LogMillis
@@ -38,7 +40,7 @@ READ_RAW = """
         log_offset BIGINT METADATA FROM 'offset' VIRTUAL,
         WATERMARK FOR log_time AS log_time - INTERVAL '0.001' SECOND
     ) WITH (
-        'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'topic' = '{topic}', 'format' = 'raw',
+        'connector' = 'kafka', {connection}, 'topic' = '{topic}', 'format' = 'raw',
         'properties.group.id' = '{group}', 'properties.isolation.level' = 'read_committed',
         'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = '{begin}',
         'scan.topic-partition-discovery.interval' = '0', 'scan.parallelism' = '{parallelism}'{bounded}
@@ -48,7 +50,7 @@ WRITE = """
     CREATE TABLE sanitized (
         record_key STRING, record STRING, topic STRING NOT NULL METADATA
     ) WITH (
-        'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'topic' = '{topics}',
+        'connector' = 'kafka', {connection}, 'topic' = '{topics}',
         'key.format' = 'raw', 'key.fields' = 'record_key', 'value.format' = 'raw', 'value.fields-include' = 'EXCEPT_KEY',
         'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{run}',
         'properties.transaction.timeout.ms' = '{timeout_ms}'
@@ -81,9 +83,11 @@ class StreamJob:
     checkpoint_dir
         Folder of this run's checkpoints.
     jars
-        Jars to load in this process; empty where the job is submitted to a cluster, which gets them from ``--jarfile``.
+        Jars of the connectors.
     resume
         Checkpoint to go on from, or None.
+    cluster
+        REST address (``host:port``) of the Flink cluster to run on, or None for one within this process.
     """
 
     settings: Settings
@@ -96,12 +100,13 @@ class StreamJob:
     checkpoint_dir: Path
     jars: Sequence[Path] = ()
     resume: Path | None = None
+    cluster: str | None = None
 
     def start(self) -> TableResult:
         """Build the graph and submit it; the result waits for its end."""
         # By default a local run keeps all workers in this one process, where a single lock serves them.
         os.environ.setdefault("_python_worker_execution_mode", "process")
-        env = StreamExecutionEnvironment.get_execution_environment(self._configuration())
+        env = self._environment()
         env.set_parallelism(self.settings.job.parallelism)
         tables = StreamTableEnvironment.create(env)
         job = self.settings.job
@@ -142,7 +147,7 @@ class StreamJob:
         # records: (key, JSON) for each line, to the topic that the line names
         tables.execute_sql(
             WRITE.format(
-                bootstrap=self.settings.kafka.bootstrap,
+                connection=connection(self.settings.kafka),
                 topics=";".join(self.settings.written_by_job(self.run.products)),
                 run=self.run.group,
                 timeout_ms=self.settings.kafka.transaction_timeout_s * 1000,
@@ -212,7 +217,7 @@ class StreamJob:
     def _read_raw(self, name: str, parts: Sequence[Partition]) -> str:
         return READ_RAW.format(
             name=name,
-            bootstrap=self.settings.kafka.bootstrap,
+            connection=connection(self.settings.kafka),
             topic=parts[0].topic,
             group=self.run.group,
             parallelism=min(self.settings.job.parallelism, len(parts)),
@@ -231,11 +236,20 @@ class StreamJob:
             )
             WHERE packed.block IS NOT NULL"""
 
+    def _environment(self) -> StreamExecutionEnvironment:
+        configuration = self._configuration()
+        if self.cluster is None:
+            return StreamExecutionEnvironment.get_execution_environment(configuration)
+        # That function has what it is given run within this process, whatever target the configuration names.
+        environment = get_gateway().jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
+        return StreamExecutionEnvironment(environment(configuration._j_configuration))
+
     def _configuration(self) -> Configuration:
         job = self.settings.job
         values = {
-            "pipeline.name": "wayveil " + " and ".join(self.run.products),
+            "pipeline.name": self.run.job_name,
             "python.executable": sys.executable,
+            "python.client.executable": sys.executable,
             "python.fn-execution.bundle.size": str(job.batch),
             "python.fn-execution.arrow.batch.size": str(job.batch),
             "python.fn-execution.bundle.time": "200",
@@ -253,9 +267,15 @@ class StreamJob:
             # CAST of a log time to TIMESTAMP must not move it.
             "table.local-time-zone": "UTC",
         }
-        if self.jars:
-            values["pipeline.jars"] = ";".join(jar.resolve().as_uri() for jar in self.jars)
+        jars = list(self.jars)
+        if self.cluster is None:
             values["rest.port"] = "0"
+        else:
+            values["execution.target"] = "remote"
+            values["rest.address"], _, values["rest.port"] = self.cluster.rpartition(":")
+            # A cluster knows Python steps from this jar alone, and `pipeline.jars` takes the place of what PyFlink would send.
+            jars += (Path(pyflink.__file__).parent / "opt").glob("flink-python-*.jar")
+        values["pipeline.jars"] = ";".join(jar.resolve().as_uri() for jar in jars)
         if self.resume is not None:
             values["execution.state-recovery.path"] = self.resume.resolve().as_uri()
         configuration = Configuration()

@@ -8,7 +8,7 @@ from geo.plane import Plane
 from geo.tiling.tiling import tile
 from jobs.kafka import Record, heartbeat, read_committed, send_all
 from jobs.protect import read_settings
-from streaming.settings import TopicNames
+from streaming.settings import KafkaSettings, TopicNames
 from streaming.tiling_file import Origin, save_tiling
 
 USERS = 100
@@ -18,7 +18,7 @@ HELSINKI = '[region]\nname = "helsinki"\nsouth = 60.0\nwest = 24.5\nnorth = 60.4
 
 def write_settings(
     folder: Path,
-    bootstrap: str,
+    broker: KafkaSettings,
     name: str,
     *,
     source: str | None = None,
@@ -38,7 +38,7 @@ def write_settings(
     topics = "\n".join(f'{topic} = "{name}-{topic}"' for topic in TopicNames.model_fields)
     path = folder / f"{name}-{ratio}.toml"
     path.write_text(
-        f'{head}[kafka]\nbootstrap = "{bootstrap}"\n[topics]\n{topics}\n[[source]]\ntopic = "{source or f"{name}-fixes"}"\n'
+        f'{head}[kafka]\nbootstrap = "{broker.bootstrap}"\n[topics]\n{topics}\n[[source]]\ntopic = "{source or f"{name}-fixes"}"\n'
         f'{region}[secret]\nfile = "{folder}/secret"\n[privacy]\nratio = {ratio}\n{privacy}'
         f'[job]\ncheckpoint_dir = "{folder}/checkpoints-{name}"\nshards = 8\nparallelism = {parallelism}\nrestarts = 0\n{job}{audiences}'
     )
@@ -51,11 +51,11 @@ def write_settings(
     return path
 
 
-def feed(bootstrap: str, topic: str, records: list[Record], end_ms: int) -> int:
+def feed(broker: KafkaSettings, topic: str, records: list[Record], end_ms: int) -> int:
     """Write records, and a heartbeat in each partition of their topic; return how many records these are."""
-    report = send_all(bootstrap, records)
+    report = send_all(broker, records)
     assert not report.failed
-    return report.sent + heartbeat(bootstrap, topic, end_ms)
+    return report.sent + heartbeat(broker, topic, end_ms)
 
 
 def command(settings: Path, *options: str, product: str = "traces") -> list[str]:
@@ -69,6 +69,6 @@ def run_job(settings: Path, *options: str, product: str = "traces") -> subproces
     return subprocess.run(command(settings, *options, product=product), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
-def rows(bootstrap: str, topic: str) -> list[bytes]:
+def rows(broker: KafkaSettings, topic: str) -> list[bytes]:
     """Return the committed rows of a topic, key and value, sorted."""
-    return sorted((key or b"") + b" " + (value or b"") for *_, key, value in read_committed(bootstrap, topic))
+    return sorted((key or b"") + b" " + (value or b"") for *_, key, value in read_committed(broker, topic))

@@ -16,6 +16,7 @@ from jobs.protect import read_settings
 from jobs.runs import charges
 from streaming.anchor_file import AnchorOrigin, save_anchors
 from streaming.charges import distinct_charges
+from streaming.settings import KafkaSettings
 from tests.integration.program import feed, run_job, write_settings
 
 pytestmark = pytest.mark.integration
@@ -58,14 +59,14 @@ name = "city"
 """
 
 
-def send(bootstrap: str, topic: str) -> int:
+def send(broker: KafkaSettings, topic: str) -> int:
     records: list[Record] = []
     for second in range(0, MINUTES * 60, 20):
         for user in range(USERS):
             t = START + second * 1000
             value = orjson.dumps({"user": f"u{user}", "t": t, "lat": 60.17 + user / 10_000, "lon": 24.9 + second / 100_000})
             records.append((topic, user % 2, b"k", value, t))
-    return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
+    return feed(broker, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
 def save_places(path: Path, settings: Path) -> None:
@@ -75,7 +76,7 @@ def save_places(path: Path, settings: Path) -> None:
     save_anchors(path, index, AnchorOrigin("made for a test", "none needed"))
 
 
-def test_three_audiences(broker: str, tmp_path: Path) -> None:
+def test_three_audiences(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     (tmp_path / "policy.toml").write_text(POLICY)
     head = f'policy = "{tmp_path}/policy.toml"\nanchors = "{tmp_path}/anchors.parquet"\n'

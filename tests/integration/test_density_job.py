@@ -10,6 +10,7 @@ import shapely
 from jobs.kafka import Record, create_topics, documents, product_topics, read_committed
 from jobs.protect import read_settings
 from streaming.density import Density
+from streaming.settings import KafkaSettings
 from streaming.tiling_file import load_tiling
 from tests.integration.program import feed, rows, run_job, write_settings
 
@@ -20,7 +21,7 @@ USERS, MINUTES = 120, 4
 SECTION = "epsilon = 40.0\nwindow_ticks = 4\n"
 
 
-def send(bootstrap: str, topic: str) -> int:
+def send(broker: KafkaSettings, topic: str) -> int:
     records: list[Record] = []
     for second in range(0, MINUTES * 60, 15):
         for user in range(USERS):
@@ -30,10 +31,10 @@ def send(bootstrap: str, topic: str) -> int:
     # nobody in the fourth minute but one with an unusable position
     records = [record for record in records if record[4] is not None and record[4] < START + 180_000]
     records.append((topic, 0, b"k", orjson.dumps({"user": "u1", "t": START + 181_000, "lat": 99, "lon": 0}), START + 181_000))
-    return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
+    return feed(broker, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
-def test_density_alone_and_with_traces(broker: str, tmp_path: Path) -> None:
+def test_density_alone_and_with_traces(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     both = write_settings(tmp_path, broker, "both", source="density-fixes", density=SECTION)
     alone = write_settings(tmp_path, broker, "alone", source="density-fixes", density=SECTION)

@@ -14,6 +14,7 @@ from jobs.kafka import Record, create_topics, product_topics, read_committed
 from jobs.kafka.connect import admin_client
 from jobs.protect import read_settings
 from jobs.runs import known_runs
+from streaming.settings import KafkaSettings
 from tests.integration.program import command, feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
@@ -25,7 +26,7 @@ OUTPUTS = ("traces", "releases", "charges", "density", "balance", "rejected", "l
 DENSITY = 'epsilon = 6.0\nwindow_ticks = 6\nschedule = "budget-absorption"\n'
 
 
-def send(bootstrap: str, topic: str) -> int:
+def send(broker: KafkaSettings, topic: str) -> int:
     records: list[Record] = []
     for second in range(0, MINUTES * 60, 2):
         for user in range(USERS):
@@ -35,31 +36,31 @@ def send(bootstrap: str, topic: str) -> int:
         if second % 100 == 0:
             records.append((topic, 0, b"k", b"[1]", START + second * 1000))
             records.append((topic, 1, b"k", records[0][3], START + second * 1000))
-    return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
+    return feed(broker, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
-def kill_in_mid_run(settings: Path, bootstrap: str, topic: str, enough: int) -> int:
+def kill_in_mid_run(settings: Path, broker: KafkaSettings, topic: str, enough: int) -> int:
     """Start the job, kill it and all its children once it has committed enough rows, and return how many."""
     process = subprocess.Popen(
         command(settings, product="all"), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        while sum(1 for _ in read_committed(bootstrap, topic)) < enough:
+        while sum(1 for _ in read_committed(broker, topic)) < enough:
             assert process.poll() is None, "the job ended before it could be killed"
             time.sleep(0.1)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return len(rows(bootstrap, topic))
+    return len(rows(broker, topic))
 
 
-def forget_offsets(bootstrap: str, settings: Path) -> None:
+def forget_offsets(broker: KafkaSettings, settings: Path) -> None:
     """Take from Kafka how far the run had come: a job that dies may not have said so."""
-    with admin_client(bootstrap) as admin:
+    with admin_client(broker) as admin:
         admin.delete_groups([known_runs(read_settings(settings))[-1].group])
 
 
-def test_killed_and_resumed_gives_the_rows_of_an_undisturbed_run(broker: str, tmp_path: Path) -> None:
+def test_killed_and_resumed_gives_the_rows_of_an_undisturbed_run(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     calm = write_settings(tmp_path, broker, "calm", source="kill-fixes", density=DENSITY)
     killed = {

@@ -14,6 +14,7 @@ import pytest
 from jobs.kafka import Record, create_topics, documents, heartbeat, product_topics, send_all
 from jobs.policy.publish import put_edit, put_policy
 from jobs.protect import read_settings
+from streaming.settings import KafkaSettings
 from tests.integration.program import command, feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
@@ -43,30 +44,30 @@ EPOCHS = "epoch_ticks = 4\n"
 """They begin with minutes 2, 6 and 10."""
 
 
-def send(bootstrap: str, minutes: range) -> None:
+def send(broker: KafkaSettings, minutes: range) -> None:
     records: list[Record] = []
     for second in range(minutes.start * 60, minutes.stop * 60, 20):
         for user in range(USERS):
             t = START + second * 1000
             records.append(("live-fixes", user % 2, b"k", orjson.dumps({"user": f"u{user}", "t": t, "lat": 60.17, "lon": 24.9}), t))
     end = START + minutes.stop * 60_000 + 40_000
-    feed(bootstrap, "live-fixes", records, end)
-    heartbeat(bootstrap, "live-policies", end)
+    feed(broker, "live-fixes", records, end)
+    heartbeat(broker, "live-policies", end)
 
 
 def iso(minute: float) -> str:
     return datetime.fromtimestamp((START + minute * 60_000) / 1000, UTC).isoformat()
 
 
-def wait_for_rows(bootstrap: str, count: int, job: "subprocess.Popen[str]") -> None:
+def wait_for_rows(broker: KafkaSettings, count: int, job: "subprocess.Popen[str]") -> None:
     deadline = time.monotonic() + 120
-    while len(rows(bootstrap, "live-traces")) < count:
+    while len(rows(broker, "live-traces")) < count:
         assert job.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.5)
 
 
-def test_a_live_change(broker: str, tmp_path: Path) -> None:
+def test_a_live_change(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     for version, radius_m in ((1, 400), (2, 800), (4, 1600)):
         (tmp_path / f"{version}.toml").write_text(POLICY.format(version=version, radius_m=radius_m))

@@ -10,6 +10,7 @@ import pytest
 
 from jobs.kafka import Record, create_topics, documents, product_topics, read_committed
 from jobs.protect import read_settings
+from streaming.settings import KafkaSettings
 from tests.integration.program import feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
@@ -45,7 +46,7 @@ def nudged(user: int, tick: int) -> dict[str, Any]:
     return {**place, "lat": place["lat"] + step}
 
 
-def run(broker: str, folder: Path, name: str, place: Place) -> None:
+def run(broker: KafkaSettings, folder: Path, name: str, place: Place) -> None:
     settings = write_settings(folder, broker, name, privacy="releases_per_window = 4\n")
     create_topics(broker, product_topics(read_settings(settings), 2, replay=True))
     records: list[Record] = []
@@ -60,17 +61,17 @@ def run(broker: str, folder: Path, name: str, place: Place) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def without_place(broker: str, topic: str) -> list[str]:
+def without_place(broker: KafkaSettings, topic: str) -> list[str]:
     """Return keys and rows without the position, sorted."""
     found = [(key, orjson.loads(value or b"")) for *_, key, value in read_committed(broker, topic)]
     return sorted(str((key, {name: value for name, value in row.items() if name not in ("lat", "lon", "look")})) for key, row in found)
 
 
-def by_row(broker: str, topic: str) -> dict[tuple[str, int], dict[str, Any]]:
+def by_row(broker: KafkaSettings, topic: str) -> dict[tuple[str, int], dict[str, Any]]:
     return {(row["user"], row["tick"]): row for row in documents(broker, topic)}
 
 
-def test_place_decides_nothing_but_the_position(broker: str, tmp_path: Path) -> None:
+def test_place_decides_nothing_but_the_position(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     for name, place in (("home", at_home), ("elsewhere", elsewhere), ("nudged", nudged)):
         run(broker, tmp_path, name, place)

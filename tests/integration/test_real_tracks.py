@@ -18,6 +18,7 @@ from jobs.protect import read_settings
 from streaming.decode import user_id
 from streaming.pseudonyms import Pseudonyms
 from streaming.secret import load_secret
+from streaming.settings import KafkaSettings
 from tests.integration.program import ROOT, feed, rows, run_job, write_settings
 
 DATA = ROOT.parent / "shared" / "data"
@@ -51,15 +52,15 @@ def real_fixes() -> list[Fix]:
     return sorted(fixes, key=lambda fix: fix[1])
 
 
-def send(bootstrap: str, topic: str, fixes: list[Fix], partitions: int) -> int:
+def send(broker: KafkaSettings, topic: str, fixes: list[Fix], partitions: int) -> int:
     records: list[Record] = [
         (topic, sum(user.encode()) % partitions, None, orjson.dumps({"user": user, "t": t, "lat": lat, "lon": lon}), t)
         for user, t, lat, lon in fixes
     ]
-    return feed(bootstrap, topic, records, fixes[-1][1] + 2 * TICK_MS)
+    return feed(broker, topic, records, fixes[-1][1] + 2 * TICK_MS)
 
 
-def test_real_tracks(broker: str, tmp_path: Path) -> None:
+def test_real_tracks(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     fixes = real_fixes()
     # the same log in another interleaving: one partition, users in another order within each millisecond

@@ -13,6 +13,7 @@ import pytest
 from jobs.kafka import Record, create_topics, product_topics, read_committed, require_settled
 from jobs.kafka.connect import admin_client, partition_consumer
 from jobs.protect import read_settings
+from streaming.settings import KafkaSettings
 from tests.integration.program import command, feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
@@ -22,22 +23,22 @@ USERS, MINUTES = 40, 20
 SLOW = "batch = 30\ncheckpoint_interval_s = 0.5\n"
 
 
-def send(bootstrap: str, topic: str) -> int:
+def send(broker: KafkaSettings, topic: str) -> int:
     records: list[Record] = []
     for second in range(0, MINUTES * 60, 2):
         for user in range(USERS):
             t = START + second * 1000
             value = orjson.dumps({"user": f"user-{user}", "t": t, "lat": 60.17, "lon": 24.9})
             records.append((topic, user % 2, b"k", value, t))
-    return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
+    return feed(broker, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
-def end_in_mid_run(settings: Path, bootstrap: str, topic: str, number: int, *options: str) -> str:
+def end_in_mid_run(settings: Path, broker: KafkaSettings, topic: str, number: int, *options: str) -> str:
     """Start the job, send a signal once it has committed a row more and holds others back, and return what it said."""
-    before = sum(1 for _ in read_committed(bootstrap, topic))
+    before = sum(1 for _ in read_committed(broker, topic))
     process = subprocess.Popen(command(settings, *options), start_new_session=True, stderr=subprocess.PIPE, text=True)
     try:
-        while sum(1 for _ in read_committed(bootstrap, topic)) <= before or not open_transactions(bootstrap, topic):
+        while sum(1 for _ in read_committed(broker, topic)) <= before or not open_transactions(broker, topic):
             assert process.poll() is None, "the job ended before it could be stopped"
     finally:
         os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
@@ -45,20 +46,20 @@ def end_in_mid_run(settings: Path, bootstrap: str, topic: str, number: int, *opt
     return said
 
 
-def open_transactions(bootstrap: str, topic: str) -> bool:
+def open_transactions(broker: KafkaSettings, topic: str) -> bool:
     ends = []
     for committed_only in (True, False):
-        with partition_consumer(bootstrap, topic, committed_only=committed_only) as (consumer, partitions):
+        with partition_consumer(broker, topic, committed_only=committed_only) as (consumer, partitions):
             ends.append(sum(consumer.end_offsets(partitions).values()))
     return ends[1] > ends[0]
 
 
-def listed_transactions(bootstrap: str) -> list[str]:
-    with admin_client(bootstrap) as admin:
+def listed_transactions(broker: KafkaSettings) -> list[str]:
+    with admin_client(broker) as admin:
         return [one.transactional_id for found in admin.list_transactions(state_filters=["Ongoing"]).values() for one in found]
 
 
-def test_stopped_then_killed_then_superseded(broker: str, tmp_path: Path) -> None:
+def test_stopped_then_killed_then_superseded(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     first = write_settings(tmp_path, broker, "stopped", job=SLOW)
     second = write_settings(tmp_path, broker, "stopped", ratio=3.0)

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.kafka import Record, create_topics, product_topics
 from jobs.protect import read_settings
+from streaming.settings import KafkaSettings
 from tests.integration.program import feed, rows, run_job, write_settings
 
 pytestmark = pytest.mark.integration
@@ -17,7 +18,7 @@ START = 1_700_000_040_000
 USERS, MINUTES = 9, 5
 
 
-def send(bootstrap: str, topic: str) -> int:
+def send(broker: KafkaSettings, topic: str) -> int:
     records: list[Record] = []
     for second in range(0, MINUTES * 60, 5):
         for user in range(USERS):
@@ -27,10 +28,10 @@ def send(bootstrap: str, topic: str) -> int:
         if second % 50 == 0:
             records.append((topic, 0, b"k", b'{"lat":61,"broken', START + second * 1000))
     records.append((topic, 1, b"k", records[0][3], START + 200_000))
-    return feed(bootstrap, topic, records, START + MINUTES * 60_000 + 40_000)
+    return feed(broker, topic, records, START + MINUTES * 60_000 + 40_000)
 
 
-def test_runs_repeat_and_second_looks_are_refused_then_charged(broker: str, tmp_path: Path) -> None:
+def test_runs_repeat_and_second_looks_are_refused_then_charged(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     settings = write_settings(tmp_path, broker, "whole")
     create_topics(broker, product_topics(read_settings(settings), 2, replay=True))
@@ -72,7 +73,7 @@ def test_runs_repeat_and_second_looks_are_refused_then_charged(broker: str, tmp_
     assert len(rows(broker, "whole-traces")) == 3 * len(traces)
 
 
-def test_a_missing_topic_is_one_sentence(broker: str, tmp_path: Path) -> None:
+def test_a_missing_topic_is_one_sentence(broker: KafkaSettings, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(secrets.token_hex(32))
     done = run_job(write_settings(tmp_path, broker, "nowhere"))
     assert done.returncode == 2

@@ -17,7 +17,7 @@ from jobs.bench.workload import PARTITIONS, REGION, Workload, records_in, requir
 from jobs.errors import UserError
 from streaming.decode import Decoder
 from streaming.records import Kind
-from streaming.settings import SourceSettings
+from streaming.settings import KafkaSettings, SourceSettings
 from streaming.ticks import TickGrid
 
 USERS = 500
@@ -189,7 +189,7 @@ def test_sizes_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_every_contender_accounts_for_every_record(broker: str, tmp_path: Path) -> None:
+def test_every_contender_accounts_for_every_record(broker: KafkaSettings, tmp_path: Path) -> None:
     workload = Workload(20_000, 1_000)
     workload.fill(broker)
     lab = Lab(broker, tmp_path)

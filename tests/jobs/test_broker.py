@@ -13,6 +13,7 @@ import pytest
 from jobs.broker import Broker, BrokerStatus
 from jobs.errors import UserError
 from jobs.kafka import TopicSpec, create_topics, read_committed, send_all
+from streaming.settings import KafkaSettings
 
 TOPIC = "things"
 
@@ -42,7 +43,7 @@ def test_a_damaged_file_counts_as_stopped(node: Broker, content: str) -> None:
 
 def test_a_number_that_another_process_has_now_counts_as_stopped(node: Broker) -> None:
     node.data.mkdir()
-    record_file(node).write_text(json.dumps({"pid": os.getpid(), "started": "1", "port": 1, "controller_port": 2}))
+    record_file(node).write_text(json.dumps({"pid": os.getpid(), "started": "1", "port": 1, "internal_port": 2, "controller_port": 3}))
     assert not node.status().running
     assert node.stop() is False  # and this process still lives
 
@@ -68,12 +69,13 @@ def test_a_taken_port_is_refused(node: Broker) -> None:
 def test_life_of_a_broker(node: Broker) -> None:
     # start ── second start refused ── kill -9 ── restart at the same address ── stop ── restart at another address
     #   └ 1 record                                    └ 2 records                              └ 3 records
-    bootstrap = node.start()
-    create_topics(bootstrap, {TOPIC: TopicSpec()})
-    assert send_all(bootstrap, [(TOPIC, 0, None, b"1", None)]).sent == 1
+    address = node.start()
+    broker = KafkaSettings(bootstrap=address)
+    create_topics(broker, {TOPIC: TopicSpec()})
+    assert send_all(broker, [(TOPIC, 0, None, b"1", None)]).sent == 1
 
     status = Broker(node.data).status()
-    assert status.bootstrap == bootstrap
+    assert status.bootstrap == address
     with pytest.raises(UserError, match="A broker runs already"):
         Broker(node.data).start()
 
@@ -85,17 +87,18 @@ def test_life_of_a_broker(node: Broker) -> None:
     assert record_file(node).exists()
     assert not node.status().running
 
-    assert node.start() == bootstrap
-    assert send_all(bootstrap, [(TOPIC, 0, None, b"2", None)]).sent == 1
-    assert [value for *_, value in read_committed(bootstrap, TOPIC)] == [b"1", b"2"]
+    assert node.start() == address
+    assert send_all(broker, [(TOPIC, 0, None, b"2", None)]).sent == 1
+    assert [value for *_, value in read_committed(broker, TOPIC)] == [b"1", b"2"]
 
     assert node.stop() is False
     assert node.status() == BrokerStatus(running=False)
 
     record = json.loads(record_file(node).read_text())
     with socket.create_server(("127.0.0.1", record["port"])), socket.create_server(("127.0.0.1", record["controller_port"])):
-        moved = node.start()
-    assert moved != bootstrap
+        address = node.start()
+    moved = KafkaSettings(bootstrap=address)
+    assert moved != broker
     assert send_all(moved, [(TOPIC, 0, None, b"3", None)]).sent == 1
     assert [value for *_, value in read_committed(moved, TOPIC)] == [b"1", b"2", b"3"]
     create_topics(moved, {"more": TopicSpec()})

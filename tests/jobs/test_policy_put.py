@@ -12,6 +12,7 @@ from jobs.policy import publish
 from jobs.policy.cli import policy_app
 from jobs.policy.publish import put_edit, put_policy
 from jobs.protect import read_settings
+from streaming.settings import KafkaSettings
 
 DAY = "2026-06-01T"
 TICK = 29_671_920  # 12:00 UTC of that day
@@ -52,7 +53,7 @@ class Topic:
         monkeypatch.setattr(publish, "read_committed", lambda *_: iter(self.records))
         monkeypatch.setattr(publish, "send_all", self.send)
 
-    def send(self, bootstrap: str, records: list[Any]) -> SendReport:
+    def send(self, broker: KafkaSettings, records: list[Any]) -> SendReport:
         for topic, partition, key, value, log_ms in records:
             assert (topic, partition) == ("policies", 0)
             self.records.append((0, len(self.records), TICK * 60_000 if log_ms is None else log_ms, key, value))

@@ -4,9 +4,11 @@ import socket
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from jobs import preflight
 from jobs.errors import UserError
+from streaming.settings import KafkaSettings
 
 
 def fake_java(folder: Path, output: str) -> None:
@@ -69,25 +71,25 @@ def test_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":9092", "host:port", "good:1,bad"])
 def test_malformed_address(address: str) -> None:
-    with pytest.raises(UserError, match=r"is no broker address|No Kafka broker"):
-        preflight.require_broker(address)
+    with pytest.raises(ValidationError, match="bootstrap"):
+        KafkaSettings(bootstrap=address)
 
 
 def test_unreachable_broker() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         with pytest.raises(UserError, match="No Kafka broker answers"):
-            preflight.require_broker(f"127.0.0.1:{silent.getsockname()[1]}")
+            preflight.require_broker(KafkaSettings(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}"))
 
 
 def test_any_reachable_address_suffices() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        preflight.require_broker(f"127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+        preflight.require_broker(KafkaSettings(bootstrap=f"127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}"))
 
 
 @pytest.mark.integration
-def test_missing_topics_are_all_named(broker: str) -> None:
+def test_missing_topics_are_all_named(broker: KafkaSettings) -> None:
     with pytest.raises(UserError, match="Topics nowhere, never do not exist"):
         preflight.require_topics(broker, "nowhere", "never")
