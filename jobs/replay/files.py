@@ -173,7 +173,8 @@ class _Guarded(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         try:
-            count: int = self._stream.readinto(buffer)  # type: ignore[union-attr]
+            # `readinto` would lose what it has by then when unpacking fails
+            count: int = self._stream.readinto1(buffer)  # type: ignore[union-attr]
             self._meter.done = max(self._meter.done, self._raw.tell())
         except DAMAGE as error:
             raise DamagedError(_how(error)) from error

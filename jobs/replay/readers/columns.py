@@ -272,7 +272,8 @@ def times(column: pa.Array, zone: tzinfo | None) -> Times:
             return local_times(us, zone) if is_local else (us // 1000, {})
     ms, bad = np.zeros(len(column), np.int64), {}
     for place, text in enumerate(column.to_pylist()):
-        found = Reason.WRONG_TYPE if re.match(NUMBER, text) else iso_ms(text, zone)  # digits alone may pass for a day of the year 1211
+        # Digits alone would pass for a day: those of a time in milliseconds for one of the Middle Ages.
+        found = Reason.WRONG_TYPE if re.match(NUMBER, text) else iso_ms(text.strip(), zone)
         if isinstance(found, Reason):
             bad[place] = found
         else:

@@ -115,6 +115,7 @@ def _in_degrees(crs: Any) -> bool:
 def _points(column: pa.Array) -> tuple[Floats, Floats]:
     is_short = pc.less_equal(pc.binary_length(column), MAX_POINT_BYTES)
     shapes = shapely.from_wkb(pc.if_else(is_short, column, None).to_numpy(zero_copy_only=False), on_invalid="ignore")
+    shapes[shapely.is_empty(shapes)] = None  # an empty point has no coordinates to ask for
     return shapely.get_y(shapes), shapely.get_x(shapes)
 
 

@@ -1,10 +1,10 @@
 """Porto taxi trips: a row a trip, with its start and a line of places 15 seconds apart."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ COLUMNS = ["TRIP_ID", "CALL_TYPE", "ORIGIN_CALL", "ORIGIN_STAND", "TAXI_ID", "TI
 WANTED = tuple(COLUMNS.index(name) for name in ("TAXI_ID", "TIMESTAMP", "POLYLINE"))
 STEP_MS = 15_000
 PAIR = 2
-TOO_LARGE = 1e300
+MAX_TAXI_BYTES = 64
+"""Its name is repeated for each place of a trip, and there may be millions of these."""
+
 MAX_ODD_CHARACTERS = 1 << 20
 """Of a list that is not all pairs of numbers: Python's objects take many times the space of its text."""
 
@@ -47,7 +49,9 @@ def read(file: InputFile, options: ReadOptions) -> Iterator[Batch]:
             taxi, begins, lists = piece.columns
             begin_ms, reasons = unix_times(begins, "s")
             counts, points = _points(lists)
-            reasons = dict.fromkeys(np.flatnonzero(counts < 0).tolist(), Reason.MALFORMED) | reasons | bad_users(taxi)
+            long = pc.greater(pc.binary_length(taxi), MAX_TAXI_BYTES).to_numpy(zero_copy_only=False)
+            reasons |= bad_users(taxi) | dict.fromkeys(np.flatnonzero(long).tolist(), Reason.USER_TOO_LONG)
+            reasons = dict.fromkeys(np.flatnonzero(counts < 0).tolist(), Reason.MALFORMED) | reasons
             good = np.ones(len(counts), bool)
             good[list(reasons)] = False
             which = np.repeat(np.arange(len(counts)), counts.clip(0))
@@ -83,13 +87,14 @@ def _points(lists: pa.Array) -> tuple[NDArray[np.int64], Pairs]:
 
 def _odd_points(text: str) -> list[tuple[float, float]] | None:
     try:
-        points: Any = orjson.loads(text) if len(text) <= MAX_ODD_CHARACTERS else None
-    except orjson.JSONDecodeError:
+        # The standard library's parser takes numbers that are not finite, which spoil one point and not the trip.
+        points: Any = json.loads(text, parse_int=float) if len(text) <= MAX_ODD_CHARACTERS else None
+    except (ValueError, RecursionError):
         return None
     return [_point(point) for point in points] if type(points) is list else None
 
 
 def _point(point: Any) -> tuple[float, float]:
-    if type(point) is list and len(point) == PAIR and all(type(number) in (int, float) and abs(number) < TOO_LARGE for number in point):
-        return float(point[0]), float(point[1])
+    if type(point) is list and len(point) == PAIR and all(type(number) is float for number in point):
+        return point[0], point[1]
     return float("nan"), float("nan")
